@@ -1,0 +1,165 @@
+//! A request of the kernel from its arrival to its answer, and the table of those that wait.
+
+use std::time::Instant;
+
+use fuse::Errno;
+use obs::{FuseKind, Metrics};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use types::Ino;
+use vfs::RequestId;
+
+use crate::kind::kind_of;
+use crate::reply::{Answer, Shape};
+
+/// A request that is to be answered.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub reply: fuse::Reply,
+    pub shape: Shape,
+    pub stage: Stage,
+    pub waited: Waited,
+    kind: FuseKind,
+    arrived: Instant,
+}
+
+/// How far a request came that takes more than one question to the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Asked what the kernel asked.
+    Asked,
+    /// Written; now being made durable.
+    Syncing { len: u32, moved_to: Option<u64>, waited: Waited },
+}
+
+/// Whether other requests may have been answered between a request's arrival and its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    No,
+    Yes,
+}
+
+impl Call {
+    /// Begins with the arrival of `reply`'s request.
+    pub fn new(reply: fuse::Reply) -> Self {
+        let kind = kind_of(reply.opcode());
+        let arrived = Instant::now();
+        Self { reply, shape: Shape::Plain, stage: Stage::Asked, waited: Waited::No, kind, arrived }
+    }
+
+    pub fn id(&self) -> RequestId {
+        RequestId(self.reply.unique())
+    }
+
+    pub fn kind(&self) -> FuseKind {
+        self.kind
+    }
+
+    /// Answers and records how long it took.
+    ///
+    /// An answer is lost only with the whole connection, so references and handles it gave need no undoing.
+    pub fn finish(self, metrics: &Metrics, answer: Answer) {
+        self.finish_with(metrics, |reply| _ = answer.send(reply));
+    }
+
+    /// As [`finish`](Self::finish), with bytes that the caller keeps.
+    pub fn finish_data(self, metrics: &Metrics, data: &[u8]) {
+        self.finish_with(metrics, |reply| _ = reply.data(data));
+    }
+
+    /// Answers a request that could not be decoded.
+    pub fn finish_malformed(self, metrics: &Metrics) {
+        self.finish_with(metrics, |reply| _ = reply.malformed());
+    }
+
+    fn finish_with(self, metrics: &Metrics, send: impl FnOnce(fuse::Reply)) {
+        let (kind, arrived) = (self.kind, self.arrived);
+        send(self.reply);
+        metrics.fuse_duration.record(kind, arrived.elapsed().as_micros() as u64);
+    }
+}
+
+/// Requests that the core has and will answer later, and references that it does not count.
+///
+/// Its lock comes after the core's: requests are entered while the core is locked, so that an answer that
+/// another thread takes from the core finds them.
+#[derive(Debug, Default)]
+pub struct PendingTable {
+    calls: Mutex<FxHashMap<RequestId, Call>>,
+    /// References that the kernel got with entries for LOOKUP of ".", which the core did not count.
+    uncounted: Mutex<FxHashMap<Ino, u64>>,
+}
+
+impl PendingTable {
+    /// How many requests wait.
+    pub fn len(&self) -> usize {
+        self.calls.lock().len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn insert(&self, mut call: Call) {
+        call.waited = Waited::Yes;
+        let id = call.id();
+        let before = self.calls.lock().insert(id, call);
+        debug_assert!(before.is_none(), "request numbers are unique while a request waits");
+    }
+
+    pub(crate) fn remove(&self, id: RequestId) -> Option<Call> {
+        self.calls.lock().remove(&id)
+    }
+
+    /// Whether an interrupt is to reach the core. Bytes once written are not unwritten by a signal: a program
+    /// that saw EINTR would append them again.
+    pub(crate) fn may_interrupt(&self, id: RequestId) -> bool {
+        self.calls.lock().get(&id).is_some_and(|call| call.stage == Stage::Asked)
+    }
+
+    /// Notes a reference that the core does not count.
+    pub(crate) fn note_uncounted(&self, ino: Ino) {
+        *self.uncounted.lock().entry(ino).or_default() += 1;
+    }
+
+    /// Returns how many of `nlookup` references that the kernel gives back the core counted.
+    pub(crate) fn counted_of(&self, ino: Ino, nlookup: u64) -> u64 {
+        let mut uncounted = self.uncounted.lock();
+        let Some(count) = uncounted.get_mut(&ino) else { return nlookup };
+        // The core's own go last: until then it knows what the kernel has of the inode.
+        let taken = nlookup.min(*count);
+        *count -= taken;
+        if *count == 0 {
+            uncounted.remove(&ino);
+        }
+        nlookup - taken
+    }
+
+    /// Answers what is left when the mount is gone. Nobody hears it, but nothing is dropped unanswered.
+    pub(crate) fn clear(&self) {
+        let calls = std::mem::take(&mut *self.calls.lock());
+        for call in calls.into_values() {
+            _ = call.reply.error(Errno::NOTCONN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_that_the_core_did_not_count_go_first() {
+        let table = PendingTable::default();
+        let ino = Ino(7);
+        assert_eq!(table.counted_of(ino, 3), 3);
+        table.note_uncounted(ino);
+        table.note_uncounted(ino);
+        assert_eq!(table.counted_of(Ino(8), 5), 5);
+        assert_eq!(table.counted_of(ino, 1), 0);
+        assert_eq!(table.counted_of(ino, 4), 3);
+        assert_eq!(table.counted_of(ino, 4), 4);
+        assert!(table.uncounted.lock().is_empty());
+    }
+}

@@ -1,0 +1,602 @@
+//! Takes back from the kernel what it was told, on threads that may block for as long as the kernel likes.
+//!
+//! A name is taken back under the lock of its directory, which an operation of this kernel may hold for as
+//! long as other nodes make it wait, and those may be waiting for just this name: nothing but patience with an
+//! end gets out of that circle. So:
+//!
+//! 1. The steps of a job are taken in order; jobs are independent of each other.
+//! 2. When a name has not been taken back within [`Config::patience`], the epoch is raised: every name that
+//!    the kernel has runs out, and answers in flight with them. All names of all jobs submitted before are
+//!    then done. The rest of the stuck job is taken over by another thread, so that it is reported without
+//!    waiting for the stuck call; the stuck thread finds nothing left to do.
+//! 3. Calls that may block (names, pages) leave at least one thread free. A job that cannot make its call
+//!    for that reason is held up until a call returns, or until all of them are found to be stuck and the epoch
+//!    is raised for it. Other jobs pass it.
+//! 4. No lock is held during a call.
+//!
+//! A call that is stuck beyond all measure is a deadlock that survives SIGKILL: the watchdog then has the
+//! connection aborted, which frees everybody.
+
+mod kernel;
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
+
+use fuse::{Notified, NotifyError};
+use obs::{InvalidationKind, Metrics};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use types::Ino;
+use vfs::Invalidation;
+
+pub use kernel::{KernelCache, Notify};
+
+/// Threads that invalidate. See the module for what it guarantees.
+pub struct Invalidator {
+    shared: Arc<Shared>,
+}
+
+/// Limits of an [`Invalidator`].
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How long a name may take before the epoch is raised for it.
+    pub patience: Duration,
+    /// How long any call may take before the connection is aborted.
+    pub watchdog: Duration,
+    /// Most threads, at least 2; one of them never makes a call that may block.
+    pub workers_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { patience: Duration::from_millis(5), watchdog: Duration::from_secs(60), workers_max: 8 }
+    }
+}
+
+/// What an [`Invalidator`] tells its owner, from its threads and without a lock.
+///
+/// The owner holds the invalidator: let these hold it weakly in turn.
+pub struct Hooks {
+    /// A job is done: [`vfs::Core::invalidated`].
+    pub done: Box<dyn Fn(u64) + Send + Sync>,
+    /// The kernel is stuck: abort the connection ([`fuse::mount::Mount::abort`]). Called at most once.
+    pub abort: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Invalidator {
+    /// Starts the first thread and the one that watches.
+    ///
+    /// # Errors
+    ///
+    /// If threads cannot be started. Later ones that cannot be are done without.
+    pub fn new(
+        config: Config,
+        notify: Arc<dyn Notify>,
+        metrics: Arc<Metrics>,
+        hooks: Hooks,
+    ) -> io::Result<Self> {
+        let config = Config { workers_max: config.workers_max.max(2), ..config };
+        let state = State { epoch_works: notify.has_inc_epoch(), ..State::default() };
+        let shared = Arc::new(Shared {
+            config,
+            notify,
+            metrics,
+            hooks,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            watch: Condvar::new(),
+            ended: Condvar::new(),
+        });
+        // Made first: its drop ends what was started if the second thread cannot be.
+        let this = Self { shared };
+        let mut state = this.shared.state.lock();
+        this.shared.start_thread(&mut state, "inval-watch", Shared::watch)?;
+        this.shared.start_thread(&mut state, "inval-0", Shared::work)?;
+        state.workers = 1;
+        drop(state);
+        Ok(this)
+    }
+
+    /// Carries out an order of the core and reports `job` when it is done. Never blocks.
+    pub fn submit(&self, job: u64, list: Vec<Invalidation>) {
+        let steps = list.into_iter().map(Step::Order).collect();
+        self.shared.submit(steps, Done::Job(job));
+    }
+
+    /// Takes back the pages of `len` bytes, at least one, from `offset` on, then calls `then`. Never blocks.
+    pub fn range(&self, ino: Ino, offset: u64, len: u32, then: Option<Box<dyn FnOnce() + Send>>) {
+        self.shared.submit([Step::Range { ino, offset, len }].into(), Done::Call(then));
+    }
+
+    /// As [`range`](Self::range), on this thread. Waits for unanswered requests that lock pages of the range.
+    pub fn range_now(&self, ino: Ino, offset: u64, len: u32) {
+        self.shared.perform(&Step::Range { ino, offset, len });
+    }
+
+    /// Ends all threads; those that are in a call when it returns. What is not begun is dropped and not reported:
+    /// first let the core leave.
+    pub fn shutdown(&self) {
+        self.shared.shutdown();
+    }
+
+    /// Waits until all threads have ended, after [`shutdown`](Self::shutdown). False if that took too long.
+    pub fn wait_ended(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.state.lock();
+        while state.threads > 0 {
+            if self.shared.ended.wait_until(&mut state, deadline).timed_out() {
+                return state.threads == 0;
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Invalidator {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl fmt::Debug for Invalidator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invalidator").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    config: Config,
+    notify: Arc<dyn Notify>,
+    metrics: Arc<Metrics>,
+    hooks: Hooks,
+    state: Mutex<State>,
+    /// Wakes one idle worker; who signals has taken it off [`State::idle`].
+    work: Condvar,
+    /// Wakes the watcher.
+    watch: Condvar,
+    /// A thread has ended.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Jobs that a worker may go on with.
+    ready: VecDeque<Job>,
+    /// Jobs whose next call may block while too many calls do.
+    held_up: VecDeque<Job>,
+    /// Calls in progress, one per worker at most.
+    calls: Vec<Call>,
+    /// Jobs submitted so far.
+    submitted: u64,
+    /// Names of jobs numbered below this are done, by an epoch.
+    covered: u64,
+    epoch_works: bool,
+    next_call: u64,
+    workers: usize,
+    idle: usize,
+    threads: usize,
+    /// When the watcher wakes by itself.
+    watch_at: Option<Instant>,
+    is_aborted: bool,
+    is_shut_down: bool,
+}
+
+/// A list to work off.
+struct Job {
+    /// Its place among all jobs, from 0.
+    number: u64,
+    steps: Arc<[Step]>,
+    next: usize,
+    done: Done,
+}
+
+/// What is taken back.
+enum Step {
+    /// What the core ordered.
+    Order(Invalidation),
+    /// Pages of a part of a file.
+    Range { ino: Ino, offset: u64, len: u32 },
+}
+
+/// Whom to tell that a job is done.
+enum Done {
+    /// The core.
+    Job(u64),
+    /// Who asked.
+    Call(Option<Box<dyn FnOnce() + Send>>),
+}
+
+/// A call in progress.
+struct Call {
+    id: u64,
+    since: Instant,
+    kind: CallKind,
+    /// The job at this step. `None` once it was taken over.
+    job: Option<Job>,
+}
+
+/// In what way a call may keep its thread waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallKind {
+    /// Not at all.
+    Prompt,
+    /// For operations on a directory; an epoch does the same without.
+    Name,
+    /// For reads and writes.
+    Pages,
+}
+
+impl Step {
+    fn kind(&self) -> CallKind {
+        match self {
+            Self::Order(Invalidation::Name { .. }) => CallKind::Name,
+            // The pages of a listing are locked while entries are copied, never during a request.
+            Self::Order(Invalidation::Directory { .. } | Invalidation::Attr { .. }) => CallKind::Prompt,
+            Self::Order(Invalidation::Pages { .. }) | Self::Range { .. } => CallKind::Pages,
+        }
+    }
+}
+
+impl CallKind {
+    fn may_block(self) -> bool {
+        match self {
+            Self::Prompt => false,
+            Self::Name | Self::Pages => true,
+        }
+    }
+}
+
+impl Job {
+    /// The next step that is not done, given how many jobs the last epoch covers.
+    fn skip_covered(&mut self, covered: u64) -> Option<CallKind> {
+        while let Some(step) = self.steps.get(self.next) {
+            let kind = step.kind();
+            if kind != CallKind::Name || self.number >= covered {
+                return Some(kind);
+            }
+            self.next += 1;
+        }
+        None
+    }
+
+    /// Whether only an epoch, or a call that may block, gets it on.
+    fn is_at_name(&self, covered: u64) -> bool {
+        let kind = self.steps.get(self.next).map(Step::kind);
+        kind == Some(CallKind::Name) && self.number >= covered
+    }
+}
+
+impl State {
+    fn blocking_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| call.kind.may_block())
+    }
+
+    /// Whether one more call that may block would leave no thread free.
+    fn is_full(&self, workers_max: usize) -> bool {
+        self.blocking_calls().count() + 1 >= workers_max
+    }
+
+    /// The job to go on with: those held up come first, they are older.
+    fn next_job(&mut self, workers_max: usize) -> Option<Job> {
+        if !self.held_up.is_empty() && !self.is_full(workers_max) {
+            return self.held_up.pop_front();
+        }
+        self.ready.pop_front()
+    }
+
+    fn has_name_held_up(&self) -> bool {
+        self.held_up.iter().any(|job| job.is_at_name(self.covered))
+    }
+
+    /// When somebody's patience with a name ends; `None` if nobody waits for one or nothing can be done.
+    fn patience_ends(&self, config: &Config) -> Option<Instant> {
+        if !self.epoch_works {
+            return None;
+        }
+        let names = self.calls.iter().filter(|call| call.kind == CallKind::Name && call.job.is_some());
+        let stuck_name = names.map(|call| call.since).min();
+        // A job held up gives up when even the youngest of the calls in its way is stuck.
+        let is_held_up = self.is_full(config.workers_max) && self.has_name_held_up();
+        let all_stuck = if is_held_up { self.blocking_calls().map(|call| call.since).max() } else { None };
+        let since = match (stuck_name, all_stuck) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        since.map(|since| since + config.patience)
+    }
+
+    /// When the watchdog bites.
+    fn watchdog_ends(&self, watchdog: Duration) -> Option<Instant> {
+        if self.is_aborted {
+            return None;
+        }
+        self.calls.iter().map(|call| call.since + watchdog).min()
+    }
+}
+
+/// Workers.
+impl Shared {
+    fn submit(self: &Arc<Self>, steps: Arc<[Step]>, done: Done) {
+        let mut state = self.state.lock();
+        if state.is_shut_down {
+            // What `done` holds may answer a request: not under the lock.
+            drop(state);
+            return drop(done);
+        }
+        let number = state.submitted;
+        state.submitted += 1;
+        state.ready.push_back(Job { number, steps, next: 0, done });
+        self.call_worker(&mut state);
+    }
+
+    /// Sees to it that somebody looks at the ready jobs.
+    ///
+    /// If no thread is idle and none can be started, one of those at work will: not all of them can be stuck.
+    fn call_worker(self: &Arc<Self>, state: &mut State) {
+        if state.idle > 0 {
+            state.idle -= 1;
+            self.work.notify_one();
+            return;
+        }
+        if state.workers >= self.config.workers_max || state.is_shut_down {
+            return;
+        }
+        let name = format!("inval-{}", state.workers);
+        match self.start_thread(state, &name, Self::work) {
+            Ok(()) => state.workers += 1,
+            Err(error) => log::warn!("no further thread for invalidations: {error}"),
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, state: &mut State, name: &str, run: fn(&Arc<Self>)) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            run(&shared);
+            shared.state.lock().threads -= 1;
+            shared.ended.notify_all();
+        })?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    fn work(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        while !state.is_shut_down {
+            match state.next_job(self.config.workers_max) {
+                Some(job) => self.advance(&mut state, job),
+                None => {
+                    state.idle += 1;
+                    // Who wakes this thread has taken it off the idle ones.
+                    self.work.wait(&mut state);
+                }
+            }
+        }
+    }
+
+    /// Goes on with `job` as far as possible.
+    fn advance(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, mut job: Job) {
+        loop {
+            let Some(kind) = job.skip_covered(state.covered) else {
+                return MutexGuard::unlocked(state, || self.report(job.done));
+            };
+            if kind.may_block() && state.is_full(self.config.workers_max) {
+                state.held_up.push_back(job);
+                return self.call_watcher(state);
+            }
+            match self.make_call(state, job, kind) {
+                Some(same) => job = same,
+                None => return,
+            }
+        }
+    }
+
+    /// Takes one step. Returns the job, or `None` if another thread has it now, or nobody.
+    fn make_call(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        job: Job,
+        kind: CallKind,
+    ) -> Option<Job> {
+        let (steps, next) = (Arc::clone(&job.steps), job.next);
+        let id = state.next_call;
+        state.next_call += 1;
+        state.calls.push(Call { id, since: Instant::now(), kind, job: Some(job) });
+        self.call_watcher(state);
+
+        MutexGuard::unlocked(state, || self.perform(&steps[next]));
+
+        let index = state.calls.iter().position(|call| call.id == id)?;
+        let mut job = state.calls.swap_remove(index).job;
+        if kind.may_block() && !state.held_up.is_empty() {
+            self.call_worker(state);
+        }
+        if state.is_shut_down {
+            MutexGuard::unlocked(state, || drop(job));
+            return None;
+        }
+        if let Some(job) = &mut job {
+            job.next += 1;
+        }
+        job
+    }
+
+    /// Makes the call of a step. What the kernel does not have, or refuses to drop, is done.
+    fn perform(&self, step: &Step) {
+        let notify = &*self.notify;
+        let begun = Instant::now();
+        let (kind, result) = match step {
+            Step::Order(Invalidation::Name { parent, name }) => {
+                let name = OsStr::from_bytes(name.as_bytes());
+                if notify.has_expire_only() {
+                    (InvalidationKind::EntryExpire, notify.expire_entry(parent.0, name))
+                } else {
+                    (InvalidationKind::EntryDelete, notify.inval_entry(parent.0, name))
+                }
+            }
+            Step::Order(Invalidation::Directory { ino } | Invalidation::Pages { ino }) => {
+                (InvalidationKind::InodePages, notify.inval_inode(ino.0, 0, 0))
+            }
+            Step::Order(Invalidation::Attr { ino }) => {
+                (InvalidationKind::Inode, notify.inval_inode(ino.0, -1, 0))
+            }
+            Step::Range { ino, offset, len } => {
+                // Offsets of files are below 2^63.
+                (InvalidationKind::InodePages, notify.inval_inode(ino.0, *offset as i64, i64::from(*len)))
+            }
+        };
+        self.count(kind, begun, &result);
+    }
+
+    fn count(&self, kind: InvalidationKind, begun: Instant, result: &Result<Notified, NotifyError>) {
+        self.metrics.invalidations.add(kind, 1);
+        self.metrics.invalidation_duration.record(begun.elapsed().as_micros() as u64);
+        match result {
+            Ok(Notified::Done | Notified::Absent) => {}
+            // With the connection went all that the kernel had.
+            Err(error @ NotifyError::Disconnected { .. }) => log::debug!("{error}"),
+            Err(NotifyError::Refused { kind, errno }) => log::error!("{} refused: {errno}", kind.name()),
+            Err(error @ NotifyError::Unsupported { .. }) => log::error!("{error}"),
+        }
+    }
+
+    fn report(&self, done: Done) {
+        let told = catch_unwind(AssertUnwindSafe(|| match done {
+            Done::Job(job) => (self.hooks.done)(job),
+            Done::Call(Some(call)) => call(),
+            Done::Call(None) => {}
+        }));
+        if told.is_err() {
+            log::error!("the report of an invalidation panicked");
+        }
+    }
+
+    fn shutdown(&self) {
+        let mut state = self.state.lock();
+        state.is_shut_down = true;
+        state.idle = 0;
+        let dropped = (std::mem::take(&mut state.ready), std::mem::take(&mut state.held_up));
+        drop(state);
+        drop(dropped);
+        self.work.notify_all();
+        self.watch.notify_all();
+    }
+}
+
+/// The watcher: one thread that sleeps until somebody's patience ends.
+impl Shared {
+    fn watch(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        while !state.is_shut_down {
+            state.watch_at = self.next_deadline(&state);
+            match state.watch_at {
+                None => self.watch.wait(&mut state),
+                Some(at) => _ = self.watch.wait_until(&mut state, at),
+            }
+            if !state.is_shut_down {
+                self.check_calls(&mut state);
+            }
+        }
+    }
+
+    fn next_deadline(&self, state: &State) -> Option<Instant> {
+        let patience = state.patience_ends(&self.config);
+        let watchdog = state.watchdog_ends(self.config.watchdog);
+        match (patience, watchdog) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Wakes the watcher if it would oversleep.
+    ///
+    /// It does not mind waking for nothing, so a quick call costs no wake-up at its end, and while calls
+    /// follow each other the watcher wakes once per patience.
+    fn call_watcher(&self, state: &mut State) {
+        let due = self.next_deadline(state);
+        let is_in_time = match (state.watch_at, due) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(at), Some(due)) => at <= due,
+        };
+        if !is_in_time {
+            state.watch_at = due;
+            self.watch.notify_one();
+        }
+    }
+
+    fn check_calls(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) {
+        let now = Instant::now();
+        if state.watchdog_ends(self.config.watchdog).is_some_and(|at| at <= now) {
+            self.abort(state);
+        }
+        if self.is_epoch_due(state, now) {
+            self.raise_epoch(state);
+        }
+        self.take_over(state, now);
+    }
+
+    fn abort(&self, state: &mut MutexGuard<'_, State>) {
+        state.is_aborted = true;
+        self.metrics.watchdog_aborts.add(1);
+        let limit = self.config.watchdog;
+        log::error!("the kernel has not taken an invalidation for {limit:?}: aborting its connection");
+        MutexGuard::unlocked(state, || (self.hooks.abort)());
+    }
+
+    /// Whether a name is overdue that no epoch covers yet.
+    fn is_epoch_due(&self, state: &State, now: Instant) -> bool {
+        if !state.epoch_works {
+            return false;
+        }
+        let is_overdue = |call: &Call| call.since + self.config.patience <= now;
+        let is_name_stuck = state.calls.iter().any(|call| {
+            is_overdue(call) && call.job.as_ref().is_some_and(|job| job.is_at_name(state.covered))
+        });
+        let is_full = state.is_full(self.config.workers_max);
+        is_name_stuck || is_full && state.has_name_held_up() && state.blocking_calls().all(is_overdue)
+    }
+
+    fn raise_epoch(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) {
+        // Not what comes meanwhile: its names may have been given out after the epoch.
+        let upto = state.submitted;
+        let begun = Instant::now();
+        let result = MutexGuard::unlocked(state, || {
+            let result = self.notify.inc_epoch();
+            self.count(InvalidationKind::Epoch, begun, &result);
+            result
+        });
+        match result {
+            Ok(_) | Err(NotifyError::Disconnected { .. }) => state.covered = state.covered.max(upto),
+            // From here on stuck names wait, and the watchdog has the last word.
+            Err(NotifyError::Refused { .. } | NotifyError::Unsupported { .. }) => state.epoch_works = false,
+        }
+    }
+
+    /// Gets on with jobs whose names an epoch covers: those of stuck calls, and those held up.
+    fn take_over(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, now: Instant) {
+        let covered = state.covered;
+        let patience = self.config.patience;
+        let mut freed = Vec::new();
+        for call in &mut state.calls {
+            let is_covered = call.job.as_ref().is_some_and(|job| job.number < covered);
+            if call.kind == CallKind::Name && is_covered && call.since + patience <= now {
+                freed.extend(call.job.take());
+            }
+        }
+        let (held_up, passed): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut state.held_up)
+            .into_iter()
+            .partition(|job: &Job| job.number >= covered || job.steps[job.next].kind() != CallKind::Name);
+        state.held_up = held_up;
+        for job in freed.into_iter().chain(passed) {
+            state.ready.push_back(job);
+            self.call_worker(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

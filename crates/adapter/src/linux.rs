@@ -1,0 +1,58 @@
+//! Numbers of system calls' arguments, as the kernel passes them on.
+//!
+//! Source: linux:include/uapi/asm-generic/fcntl.h and the headers named below. The generic values hold on
+//! every architecture that Holdfast is built for (x86-64, arm64, riscv64).
+
+/// Mask of the access mode in open flags.
+pub const O_ACCMODE: u32 = 0o3;
+/// Access mode: for reading only.
+pub const O_RDONLY: u32 = 0o0;
+/// The file must not exist.
+pub const O_EXCL: u32 = 0o200;
+/// Writes go to the end.
+pub const O_APPEND: u32 = 0o2000;
+/// Writes are durable when they return. Part of O_SYNC.
+pub const O_DSYNC: u32 = 0o10000;
+
+/// linux:include/uapi/linux/stat.h.
+pub const S_IFMT: u32 = 0o170_000;
+/// Named pipe.
+pub const S_IFIFO: u32 = 0o010_000;
+/// Character device.
+pub const S_IFCHR: u32 = 0o020_000;
+/// Directory.
+pub const S_IFDIR: u32 = 0o040_000;
+/// Block device.
+pub const S_IFBLK: u32 = 0o060_000;
+/// Regular file.
+pub const S_IFREG: u32 = 0o100_000;
+/// Symbolic link.
+pub const S_IFLNK: u32 = 0o120_000;
+/// Socket.
+pub const S_IFSOCK: u32 = 0o140_000;
+/// Permission bits with setuid, setgid and sticky.
+pub const PERMISSIONS: u32 = 0o7777;
+
+/// linux:include/uapi/linux/fs.h.
+pub const RENAME_NOREPLACE: u32 = 1;
+/// Swaps both names.
+pub const RENAME_EXCHANGE: u32 = 2;
+#[cfg(test)]
+pub const RENAME_WHITEOUT: u32 = 4;
+
+/// linux:include/uapi/linux/falloc.h.
+pub const FALLOC_FL_KEEP_SIZE: u32 = 0x01;
+/// Makes a hole.
+pub const FALLOC_FL_PUNCH_HOLE: u32 = 0x02;
+/// Makes zeros.
+pub const FALLOC_FL_ZERO_RANGE: u32 = 0x10;
+
+/// linux:include/uapi/linux/xattr.h.
+pub const XATTR_CREATE: u32 = 1;
+/// The attribute must exist.
+pub const XATTR_REPLACE: u32 = 2;
+
+/// lseek(2).
+pub const SEEK_DATA: u32 = 3;
+/// lseek(2).
+pub const SEEK_HOLE: u32 = 4;

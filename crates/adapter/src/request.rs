@@ -1,0 +1,325 @@
+//! What the kernel asks, as a request to the core, or the answer if none is needed.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuse::{Errno, InHeader, Operation, ReleaseFlags, TimeOrNow, WriteFlags};
+use meta::FileKind;
+use meta::ops::{AttrSet, RenameMode, XattrMode};
+use types::{Ino, Timespec};
+use vfs::{AllocateMode, MakeSpec, Request};
+use wire::{BYTE_MAX, ByteLock, LockKind, LockOwner};
+
+use crate::convert::{FileHandle, kind_of_mode, open_mode_of, timespec_of};
+use crate::dir::DirPacker;
+use crate::linux;
+use crate::reply::{Answer, Shape};
+
+/// What to do about a request of the kernel.
+#[derive(Debug)]
+pub enum Translated<'a> {
+    /// Nothing but to answer.
+    Answer(Answer),
+    /// Ask the core, and answer in this shape.
+    Ask(Request, Shape),
+    /// A write, whose bytes are copied only if it has to wait.
+    Write(WriteCall<'a>),
+}
+
+/// A WRITE of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteCall<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// Where the kernel believes that the bytes go.
+    pub offset: u64,
+    /// The bytes.
+    pub data: &'a [u8],
+    /// Whether they go to the end, wherever that is.
+    pub append: bool,
+    /// Whether setuid, setgid and capabilities go.
+    pub kill_privileges: bool,
+    /// Whether the bytes bypass the kernel's page cache.
+    pub direct: bool,
+    /// Whether they must be durable before the answer.
+    pub sync: bool,
+}
+
+/// Translates `operation`. `wall` is asked for the time only if the time is to be set to now.
+pub fn translate<'a>(
+    header: &InHeader,
+    operation: Operation<'a>,
+    wall: impl FnOnce() -> Timespec,
+) -> Translated<'a> {
+    match try_translate(header, operation, wall) {
+        Ok(translated) => translated,
+        Err(errno) => Translated::Answer(Answer::Error(errno)),
+    }
+}
+
+fn try_translate<'a>(
+    header: &InHeader,
+    operation: Operation<'a>,
+    wall: impl FnOnce() -> Timespec,
+) -> Result<Translated<'a>, Errno> {
+    let ino = Ino(header.nodeid);
+    let (request, shape) = match operation {
+        Operation::Lookup { name } => lookup(ino, name)?,
+        Operation::Getattr { fh: _ } => (Request::GetAttr { ino }, Shape::Plain),
+        Operation::Statx { .. } => (Request::GetAttr { ino }, Shape::Statx),
+        Operation::Setattr(setattr) => {
+            let size = setattr.size;
+            (Request::SetAttr { ino, set: attr_set(&setattr, wall)?, size }, Shape::Plain)
+        }
+        Operation::Readlink => (Request::ReadLink { ino }, Shape::Plain),
+        Operation::Symlink { name, target } => {
+            let spec = MakeSpec {
+                target: target.as_bytes().into(),
+                ..make_spec(header, FileKind::Symlink, SYMLINK_MODE, 0)
+            };
+            (Request::Make { parent: ino, name: bytes(name), spec }, Shape::Plain)
+        }
+        Operation::Mknod { name, mode, rdev, umask } => {
+            let kind = kind_of_mode(mode).ok_or(Errno::INVAL)?;
+            let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+            let rdev = if is_device { rdev } else { 0 };
+            let spec = MakeSpec { rdev, ..make_spec(header, kind, mode, umask) };
+            (Request::Make { parent: ino, name: bytes(name), spec }, Shape::Plain)
+        }
+        Operation::Mkdir { name, mode, umask } => {
+            let spec = make_spec(header, FileKind::Directory, mode, umask);
+            (Request::Make { parent: ino, name: bytes(name), spec }, Shape::Plain)
+        }
+        Operation::Unlink { name } => (Request::Unlink { parent: ino, name: bytes(name) }, Shape::Plain),
+        Operation::Rmdir { name } => (Request::Rmdir { parent: ino, name: bytes(name) }, Shape::Plain),
+        Operation::Rename { name, new_parent, new_name, flags } => {
+            let mode = rename_mode(flags)?;
+            let (name, new_name) = (bytes(name), bytes(new_name));
+            let new_parent = Ino(new_parent);
+            (Request::Rename { parent: ino, name, new_parent, new_name, mode }, Shape::Plain)
+        }
+        Operation::Link { ino: linked, new_name } => {
+            (Request::Link { ino: Ino(linked), parent: ino, name: bytes(new_name) }, Shape::Plain)
+        }
+        // Suid goes with a truncating open only (FUSE_OPEN_KILL_SUIDGID), which comes as a SETATTR here.
+        Operation::Open { flags, kill_suidgid: _ } => {
+            (Request::Open { ino, open: open_mode_of(flags) }, Shape::Plain)
+        }
+        // Always exclusive, see `Shape::Create`: so there is nothing to truncate nor to take suid from.
+        Operation::Create { name, mode, flags, umask, kill_suidgid: _ } => {
+            let request = Request::Create {
+                parent: ino,
+                name: bytes(name),
+                spec: make_spec(header, FileKind::File, mode, umask),
+                open: open_mode_of(flags),
+                exclusive: true,
+            };
+            (request, Shape::Create { exclusive: flags & linux::O_EXCL != 0 })
+        }
+        // O_EXCL says here that the file may never get a name; the kernel sees to that (`I_LINKABLE`).
+        Operation::Tmpfile { mode, flags, umask } => {
+            let spec = make_spec(header, FileKind::File, mode, umask);
+            (Request::TmpFile { parent: ino, spec, open: open_mode_of(flags) }, Shape::Plain)
+        }
+        Operation::Read { offset, size, .. } => (Request::Read { ino, offset, len: size }, Shape::Plain),
+        Operation::Write { fh, offset, data, write_flags, open_flags, .. } => {
+            return Ok(Translated::Write(write_call(ino, fh, offset, data, write_flags, open_flags)));
+        }
+        Operation::Flush { fh: _, lock_owner } => {
+            (Request::Flush { ino, owner: LockOwner(lock_owner) }, Shape::Plain)
+        }
+        Operation::Release { fh, release_flags, lock_owner, .. } => {
+            let drops = release_flags.contains(ReleaseFlags::FLOCK_UNLOCK);
+            let flock = drops.then_some(LockOwner(lock_owner));
+            (Request::Release { ino, handle: FileHandle::from_raw(fh).id, flock }, Shape::Plain)
+        }
+        Operation::Fsync { .. } | Operation::Fsyncdir { .. } => (Request::Fsync { ino }, Shape::Plain),
+        Operation::Readdir { offset, size, .. } => {
+            let sink = Box::new(DirPacker::plain(size));
+            (Request::ReadDir { ino, after: offset, plus: false, sink }, Shape::Plain)
+        }
+        Operation::Readdirplus { offset, size, .. } => {
+            let sink = Box::new(DirPacker::plus(size));
+            (Request::ReadDir { ino, after: offset, plus: true, sink }, Shape::Plain)
+        }
+        Operation::Statfs => (Request::StatFs, Shape::Plain),
+        Operation::Getxattr { name, size } => {
+            (Request::GetXattr { ino, name: bytes(name) }, Shape::Sized { size })
+        }
+        Operation::Listxattr { size } => (Request::ListXattr { ino }, Shape::Sized { size }),
+        Operation::Setxattr { name, value, flags, acl_kill_sgid: _ } => {
+            let mode = xattr_mode(flags)?;
+            (Request::SetXattr { ino, name: bytes(name), value: value.into(), mode }, Shape::SetXattr)
+        }
+        Operation::Removexattr { name } => (Request::RemoveXattr { ino, name: bytes(name) }, Shape::Plain),
+        Operation::Getlk { owner, lock, flock, .. } => {
+            (Request::TestLock { lock: test_lock(ino, owner, &lock, flock)? }, Shape::Plain)
+        }
+        Operation::Setlk { owner, lock, sleep, flock, .. } => {
+            let byte_lock = byte_lock(ino, owner, &lock, flock)?;
+            let request = match lock.kind {
+                fuse::LockKind::Unlock => Request::Unlock { lock: byte_lock },
+                fuse::LockKind::Read | fuse::LockKind::Write => {
+                    Request::SetLock { lock: byte_lock, wait: sleep }
+                }
+            };
+            (request, Shape::Plain)
+        }
+        Operation::Fallocate { offset, len, mode, .. } => {
+            (Request::Allocate { ino, offset, len, mode: allocate_mode(mode)? }, Shape::Plain)
+        }
+        Operation::Lseek { offset, whence, .. } => {
+            (Request::Seek { ino, offset, for_hole: is_for_hole(whence)? }, Shape::Plain)
+        }
+        // With NO_OPENDIR_SUPPORT the kernel never asks again and caches listings by itself.
+        Operation::Opendir { .. } => return Err(Errno::NOSYS),
+        // The kernel checks permissions (`default_permissions`) and asks no more after this.
+        Operation::Access { .. } => return Err(Errno::NOSYS),
+        // Nothing here lies on a block device.
+        Operation::Bmap { .. } => return Err(Errno::NOSYS),
+        // The kernel then always reports readiness, as for any regular file.
+        Operation::Poll { .. } => return Err(Errno::NOSYS),
+        // Not ENOSYS: what is unknown is this command, not ioctl as such.
+        Operation::Ioctl { .. } => return Err(Errno::NOTTY),
+        // The kernel falls back to copying through its page cache, here and for every later call.
+        Operation::CopyFileRange { .. } => return Err(Errno::NOSYS),
+        // Only virtiofs sends it; sync(2) reaches other mounts by their write-back, of which there is none.
+        Operation::Syncfs => return Err(Errno::NOSYS),
+        Operation::Unknown { opcode: _ } => return Err(Errno::NOSYS),
+        Operation::Releasedir { .. } | Operation::Destroy => return Ok(Translated::Answer(Answer::Done)),
+    };
+    Ok(Translated::Ask(request, shape))
+}
+
+/// "." and ".." come from file handles alone (open_by_handle_at, NFS export), with the inode itself for `ino`.
+fn lookup(ino: Ino, name: &OsStr) -> Result<(Request, Shape), Errno> {
+    match name.as_bytes() {
+        b"." => Ok((Request::GetAttr { ino }, Shape::Itself)),
+        // The core does not say where a directory hangs. ESTALE is what an NFS server may tell its client.
+        b".." => Err(Errno::STALE),
+        name => Ok((Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup)),
+    }
+}
+
+fn make_spec(header: &InHeader, kind: FileKind, mode: u32, umask: u32) -> MakeSpec {
+    let (uid, gid) = (header.uid, header.gid);
+    MakeSpec { kind, mode: mode & linux::PERMISSIONS, umask, uid, gid, rdev: 0, target: Box::default() }
+}
+
+/// `ctime` is sent in write-back mode only, which is never negotiated.
+fn attr_set(setattr: &fuse::Setattr, wall: impl FnOnce() -> Timespec) -> Result<AttrSet, Errno> {
+    let is_now = setattr.atime == Some(TimeOrNow::Now) || setattr.mtime == Some(TimeOrNow::Now);
+    let now = if is_now { wall() } else { Timespec::default() };
+    let time = |time: Option<TimeOrNow>| match time {
+        None => Ok(None),
+        Some(TimeOrNow::Now) => Ok(Some(now)),
+        Some(TimeOrNow::At(time)) => timespec_of(time).map(Some).ok_or(Errno::INVAL),
+    };
+    Ok(AttrSet {
+        mode: setattr.mode.map(|mode| mode & linux::PERMISSIONS),
+        uid: setattr.uid,
+        gid: setattr.gid,
+        atime: time(setattr.atime)?,
+        mtime: time(setattr.mtime)?,
+        kill_privileges: setattr.kill_suidgid,
+    })
+}
+
+/// A write of mapped pages goes where the pages are, whatever the handle that the kernel happened to choose.
+/// Nor is it of the program that the handle's flags belong to: msync(2) and fsync(2) make it durable.
+fn write_call(
+    ino: Ino,
+    fh: u64,
+    offset: u64,
+    data: &[u8],
+    write_flags: WriteFlags,
+    open_flags: u32,
+) -> WriteCall<'_> {
+    let is_of_pages = write_flags.contains(WriteFlags::CACHE);
+    let direct = !is_of_pages && FileHandle::from_raw(fh).direct;
+    WriteCall {
+        ino,
+        offset,
+        data,
+        append: !is_of_pages && open_flags & linux::O_APPEND != 0,
+        kill_privileges: write_flags.contains(WriteFlags::KILL_SUIDGID),
+        direct,
+        // After a cached write the kernel sends an FSYNC for O_DSYNC; after a direct one it does not
+        // (`fuse_direct_write_iter` in linux:fs/fuse/file.c).
+        sync: direct && open_flags & linux::O_DSYNC != 0,
+    }
+}
+
+fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
+    match flags {
+        0 => Ok(RenameMode::Replace),
+        linux::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+        linux::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+        // Both together, WHITEOUT, and what is not invented yet: renameat2(2) wants EINVAL.
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn xattr_mode(flags: u32) -> Result<XattrMode, Errno> {
+    match flags {
+        0 => Ok(XattrMode::Any),
+        linux::XATTR_CREATE => Ok(XattrMode::Create),
+        linux::XATTR_REPLACE => Ok(XattrMode::Replace),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn allocate_mode(mode: u32) -> Result<AllocateMode, Errno> {
+    use linux::{FALLOC_FL_KEEP_SIZE as KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
+    match (mode & !KEEP_SIZE, mode & KEEP_SIZE != 0) {
+        (0, false) => Ok(AllocateMode::Extend),
+        (0, true) => Ok(AllocateMode::KeepSize),
+        (FALLOC_FL_PUNCH_HOLE, true) => Ok(AllocateMode::PunchHole),
+        (FALLOC_FL_ZERO_RANGE, false) => Ok(AllocateMode::ZeroRange),
+        (FALLOC_FL_ZERO_RANGE, true) => Ok(AllocateMode::ZeroRangeKeepSize),
+        // fallocate(2): "PUNCH_HOLE must be ORed with KEEP_SIZE"; the kernel checks that as well.
+        (_, _) => Err(Errno::OPNOTSUPP),
+    }
+}
+
+fn is_for_hole(whence: u32) -> Result<bool, Errno> {
+    match whence {
+        linux::SEEK_DATA => Ok(false),
+        linux::SEEK_HOLE => Ok(true),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn test_lock(ino: Ino, owner: u64, lock: &fuse::FileLock, flock: bool) -> Result<ByteLock, Errno> {
+    match lock.kind {
+        fuse::LockKind::Read | fuse::LockKind::Write => byte_lock(ino, owner, lock, flock),
+        // Asks for any lock at all (Linux 6.16, OFD only); the core answers for a wanted lock alone.
+        fuse::LockKind::Unlock => Err(Errno::INVAL),
+    }
+}
+
+/// The kernel's range includes its last byte, and `i64::MAX` there means to the end.
+fn byte_lock(ino: Ino, owner: u64, lock: &fuse::FileLock, flock: bool) -> Result<ByteLock, Errno> {
+    if lock.start > lock.end || lock.start > BYTE_MAX {
+        return Err(Errno::INVAL);
+    }
+    Ok(ByteLock {
+        ino,
+        kind: if flock { LockKind::Flock } else { LockKind::Posix },
+        owner: LockOwner(owner),
+        pid: lock.pid,
+        exclusive: lock.kind == fuse::LockKind::Write,
+        start: lock.start,
+        end: lock.end.min(BYTE_MAX) + 1,
+    })
+}
+
+fn bytes(name: &OsStr) -> Box<[u8]> {
+    name.as_bytes().into()
+}
+
+/// Nobody looks at a link's permissions; every file system shows these.
+const SYMLINK_MODE: u32 = 0o777;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! The node as the transport sees it: takes requests, asks the core, sends answers.
+//!
+//! Lock order: the core's, then the [`PendingTable`]'s. Nothing here holds either while it answers, reads a
+//! segment or notifies the kernel.
+
+use std::sync::Arc;
+
+use chunk::SegmentStore;
+use fuse::{Errno, Forget, Handler};
+use obs::{FuseKind, Metrics};
+use types::{Ino, Timespec};
+use vfs::{Clock, Core, ReadJob, Reply, Request, RequestId, WriteData};
+
+use crate::call::{Call, PendingTable, Stage, Waited};
+use crate::invalidate::Invalidator;
+use crate::read;
+use crate::reply::{Answer, Misfit, Shape, WriteShape};
+use crate::request::{Translated, WriteCall, translate};
+
+/// What the adapter needs of the node that drives the core.
+pub trait Driver: Send + Sync {
+    /// Locks the core, calls `call`, unlocks, and then sees to the core's outputs.
+    ///
+    /// Called on the transport's thread and on those that run [`Task`]s, never from within [`answer`]: it need
+    /// not be re-entrant.
+    fn with_core<R>(&self, call: impl FnOnce(&mut Core, Clock) -> R) -> R;
+
+    /// Has `task` run soon on one of several threads for blocking reads, by [`Task::run`].
+    fn spawn(&self, task: Task);
+
+    /// Requests that wait. Made empty, and kept.
+    fn pending(&self) -> &PendingTable;
+
+    /// Takes things back from the kernel.
+    fn invalidator(&self) -> &Invalidator;
+
+    /// Where segments are read from.
+    fn store(&self) -> &dyn SegmentStore;
+
+    /// What is counted.
+    fn metrics(&self) -> &Arc<Metrics>;
+
+    /// The clock that stamps files.
+    fn wall(&self) -> Timespec;
+
+    /// The mount is gone. Called once, on the transport's thread.
+    fn unmounted(&self);
+}
+
+/// The file system behind a FUSE session.
+#[derive(Debug)]
+pub struct Server<D> {
+    driver: Arc<D>,
+}
+
+impl<D: Driver> Server<D> {
+    /// Serves the kernel through `driver`.
+    pub fn new(driver: Arc<D>) -> Self {
+        Self { driver }
+    }
+}
+
+impl<D: Driver> Handler for Server<D> {
+    fn handle(&self, request: fuse::Request<'_>, reply: fuse::Reply) {
+        let driver = &*self.driver;
+        let mut call = Call::new(reply);
+        driver.metrics().fuse_requests.add(call.kind(), 1);
+        let operation = match request.operation() {
+            Ok(operation) => operation,
+            Err(error) => {
+                log::error!("malformed {} request: {error}", call.kind().name());
+                return call.finish_malformed(driver.metrics());
+            }
+        };
+        match translate(request.header, operation, || driver.wall()) {
+            Translated::Answer(answer) => call.finish(driver.metrics(), answer),
+            Translated::Ask(request, shape) => {
+                call.shape = shape;
+                ask(driver, call, request, Thread::Reader);
+            }
+            Translated::Write(write) => self.write(call, write),
+        }
+    }
+
+    fn interrupt(&self, unique: u64) {
+        let driver = &*self.driver;
+        driver.metrics().fuse_requests.add(FuseKind::Interrupt, 1);
+        let id = RequestId(unique);
+        driver.with_core(|core, clock| {
+            // Looked at under the core's lock: the stage of a request that waits changes under it.
+            if driver.pending().may_interrupt(id) {
+                core.interrupt(clock, id);
+            }
+        });
+    }
+
+    fn forget(&self, forgets: &[Forget]) {
+        let driver = &*self.driver;
+        driver.metrics().fuse_requests.add(FuseKind::Forget, 1);
+        driver.metrics().fuse_forgets.add(forgets.len() as u64);
+        driver.with_core(|core, _| {
+            for forget in forgets {
+                let ino = Ino(forget.nodeid);
+                core.forget(ino, driver.pending().counted_of(ino, forget.nlookup));
+            }
+        });
+    }
+
+    fn destroy(&self) {
+        self.driver.pending().clear();
+        self.driver.unmounted();
+    }
+}
+
+impl<D: Driver> Server<D> {
+    /// Most writes find their token and room: their bytes go from the read buffer where they belong.
+    fn write(&self, mut call: Call, write: WriteCall<'_>) {
+        let driver = &*self.driver;
+        let WriteCall { ino, offset, data, append, kill_privileges, direct, sync } = write;
+        call.shape = Shape::Write(WriteShape { ino, offset, direct, sync });
+        if !kill_privileges
+            && let Some(reply) =
+                driver.with_core(|core, clock| core.write_now(clock, ino, offset, data, append))
+        {
+            return conclude(driver, call, reply, Thread::Reader);
+        }
+        let data = WriteData(data.into());
+        ask(driver, call, Request::Write { ino, offset, data, append, kill_privileges }, Thread::Reader);
+    }
+}
+
+/// Answers the request `id`, as [`vfs::Output::Reply`] says. Does not touch the core; never blocks.
+pub fn answer<D: Driver>(driver: &D, id: RequestId, reply: Reply) {
+    match driver.pending().remove(id) {
+        Some(call) => conclude(driver, call, reply, Thread::Other),
+        // The mount went while the request waited.
+        None => log::debug!("answer to request {} that nobody waits for: {reply:?}", id.0),
+    }
+}
+
+/// Work for a thread that may block on segments.
+#[derive(Debug)]
+pub struct Task {
+    call: Call,
+    what: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// Gather bytes, answer, give the pin back.
+    Read(ReadJob),
+    /// Ask the core on.
+    Ask(Request),
+}
+
+impl Task {
+    /// Does it. Dropping a task instead answers its request with EIO.
+    pub fn run<D: Driver>(self, driver: &D) {
+        match self.what {
+            Work::Read(job) => run_read(driver, self.call, &job),
+            Work::Ask(request) => ask(driver, self.call, request, Thread::Other),
+        }
+    }
+}
+
+/// On whose time something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thread {
+    /// The transport's: everything that comes from the kernel waits meanwhile.
+    Reader,
+    /// One that must not wait for an answer to the kernel: such an answer may be the next thing it sends.
+    Other,
+}
+
+/// Asks the core, and answers if it does.
+fn ask<D: Driver>(driver: &D, call: Call, request: Request, thread: Thread) {
+    let id = call.id();
+    let mut waiting = Some(call);
+    let reply = driver.with_core(|core, clock| {
+        let reply = core.submit(clock, id, request);
+        if reply.is_none()
+            && let Some(call) = waiting.take()
+        {
+            driver.pending().insert(call);
+        }
+        reply
+    });
+    if let (Some(reply), Some(call)) = (reply, waiting) {
+        conclude(driver, call, reply, thread);
+    }
+}
+
+/// Makes an answer of the core's reply, or takes the next step towards one.
+fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread) {
+    match (call.shape, call.stage, reply) {
+        (_, _, Reply::ReadJob(job)) => match thread {
+            Thread::Reader if read::is_small(&job) => run_read(driver, call, &job),
+            Thread::Reader | Thread::Other => driver.spawn(Task { call, what: Work::Read(job) }),
+        },
+        (Shape::Write(shape), Stage::Asked, Reply::Written { len, moved_to }) => {
+            if !shape.sync {
+                let waited = call.waited;
+                return finish_write(driver, call, shape, Placed { len, moved_to, waited }, thread);
+            }
+            call.stage = Stage::Syncing { len, moved_to, waited: call.waited };
+            let request = Request::Fsync { ino: shape.ino };
+            match thread {
+                Thread::Reader => ask(driver, call, request, thread),
+                Thread::Other => driver.spawn(Task { call, what: Work::Ask(request) }),
+            }
+        }
+        (Shape::Write(shape), Stage::Syncing { len, moved_to, waited }, reply) => {
+            let placed = Placed { len, moved_to, waited };
+            match reply {
+                Reply::Done => finish_write(driver, call, shape, placed, thread),
+                // The bytes are there all the same.
+                reply => {
+                    finish(driver, call, reply);
+                    invalidate_written(driver, shape, placed);
+                }
+            }
+        }
+        (_, _, reply) => finish(driver, call, reply),
+    }
+}
+
+/// Answers with what the core said.
+fn finish<D: Driver>(driver: &D, call: Call, reply: Reply) {
+    if let (Shape::Itself, Reply::Attr(attr, _)) = (call.shape, &reply) {
+        driver.pending().note_uncounted(attr.ino);
+    }
+    let answer = Answer::of(call.shape, reply).unwrap_or_else(|Misfit| {
+        log::error!("the core's reply to a {} request is none that it can have", call.kind().name());
+        driver.metrics().errors_unknown.add(1);
+        Answer::Error(Errno::IO)
+    });
+    call.finish(driver.metrics(), answer);
+}
+
+fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
+    let metrics = driver.metrics();
+    read::with_bytes(driver.store(), metrics, job, |bytes| match bytes {
+        Some(bytes) => call.finish_data(metrics, bytes),
+        None => call.finish(metrics, Answer::Error(Errno::IO)),
+    });
+    driver.with_core(|core, clock| core.read_done(clock, job.pin));
+}
+
+/// Where written bytes went.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    len: u32,
+    moved_to: Option<u64>,
+    waited: Waited,
+}
+
+/// Answers a write, and takes from the kernel what it then has wrong.
+///
+/// Two cases leave pages behind that show older bytes: the bytes went elsewhere than the kernel believes
+/// (O_APPEND), or the write waited and a page was read meanwhile. Direct writes lock no page, so the pages
+/// go before the answer, and the program reads what it wrote. A cached write may hold the lock of a page
+/// that it fills in part: there the answer must come first.
+fn finish_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed, thread: Thread) {
+    let Placed { len, moved_to, waited } = placed;
+    let answer = Answer::Written(len);
+    if len == 0 || (moved_to.is_none() && waited == Waited::No) {
+        return call.finish(driver.metrics(), answer);
+    }
+    if !shape.direct {
+        call.finish(driver.metrics(), answer);
+        return invalidate_written(driver, shape, placed);
+    }
+    let at = moved_to.unwrap_or(shape.offset);
+    match (thread, waited) {
+        // Reads that this waits for are answered by other threads, and no other node is needed for it: the
+        // token that let the write through serves them too.
+        (Thread::Reader, Waited::No) => {
+            driver.invalidator().range_now(shape.ino, at, len);
+            call.finish(driver.metrics(), answer);
+        }
+        (Thread::Reader | Thread::Other, Waited::No | Waited::Yes) => {
+            let metrics = Arc::clone(driver.metrics());
+            let then = Box::new(move || call.finish(&metrics, answer));
+            driver.invalidator().range(shape.ino, at, len, Some(then));
+        }
+    }
+}
+
+/// Takes back the pages of what was written, and of what the kernel believes was.
+fn invalidate_written<D: Driver>(driver: &D, shape: WriteShape, placed: Placed) {
+    if placed.len == 0 {
+        return;
+    }
+    driver.invalidator().range(shape.ino, shape.offset, placed.len, None);
+    if let Some(at) = placed.moved_to {
+        driver.invalidator().range(shape.ino, at, placed.len, None);
+    }
+}

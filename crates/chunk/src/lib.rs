@@ -1,0 +1,35 @@
+//! File data: which bytes of a file lie where (extents), and the segments that hold them.
+//!
+//! The extents are pure. Segments are reached through [`SegmentStore`]; every call blocks and none of
+//! them is retried here. Nothing in this crate knows tokens, transactions or the kernel.
+//!
+//! Invariants kept here: stored bytes are never overwritten in place; a failed sync or write ends the use of
+//! its segment; bytes from a segment are given out only when their checksums hold.
+
+mod dir_store;
+mod error;
+mod extent;
+mod format;
+mod live;
+mod map;
+mod mem_store;
+mod read;
+mod scan;
+mod store;
+mod writer;
+
+pub use dir_store::DirStore;
+pub use error::{ChunkError, Damage};
+pub use extent::{CHECKSUM_BLOCK, Extent, ExtentError, FILE_SIZE_MAX, RUN_LEN_MAX, Run};
+pub use format::{
+    RUN_ALIGN, RUN_HEADER_LEN, RunHeader, SEGMENT_HEADER_LEN, SEGMENT_LEN, SegmentHeader, VolumeUuid,
+};
+pub use live::{Freed, LiveDeltas};
+pub use map::{ExtentMap, Piece};
+pub use mem_store::{Fault, MemStore};
+pub use read::{read_extent, verify_extent};
+pub use scan::{ScanItem, SegmentScan, StoredRun, scan_segment, verify_run};
+pub use store::{Action, SegmentStore, Space};
+pub use writer::{
+    Lost, PlannedSync, SEGMENT_LEN_MIN, SegmentWriter, SyncFailure, SyncOutcome, SyncPlan, WriterConfig,
+};

@@ -1,0 +1,440 @@
+//! The writing end of a node: appends file data to the node's open segment.
+//!
+//! Invariants:
+//!
+//! 1. A place in a segment is written once. A segment whose write or sync failed takes no more; what earlier
+//!    syncs covered stays good.
+//! 2. Every appended extent is in the list of unsynced writes until a sync covered it or was found to have
+//!    failed; then it is reported as [`Lost`], once.
+//! 3. A sync covers the writes up to its plan's watermark only, whatever is appended meanwhile.
+//!
+//! A full disk must not cost a segment number and a file for each try: a segment that could not take its very
+//! first run is removed and its number used again. That is safe because the store answered; after any other
+//! error a late write may still arrive, so the number is not used again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use types::{Ino, NodeId, SegmentId};
+
+use crate::extent::block_checksums;
+use crate::format::{crc_of_crcs, next_run};
+use crate::{
+    ChunkError, Extent, ExtentError, FILE_SIZE_MAX, RUN_ALIGN, RUN_HEADER_LEN, RUN_LEN_MAX, Run, RunHeader,
+    SEGMENT_HEADER_LEN, SEGMENT_LEN, SegmentHeader, SegmentStore, VolumeUuid,
+};
+
+/// Appends file data to segments. One for each incarnation of a node; kept under a lock of the caller.
+///
+/// To make data durable without that lock: take a [`sync_plan`](Self::sync_plan), [`SyncPlan::run`] it,
+/// hand the outcome to [`on_synced`](Self::on_synced).
+pub struct SegmentWriter {
+    config: WriterConfig,
+    store: Arc<dyn SegmentStore>,
+    ready: VecDeque<SegmentId>,
+    open: Option<OpenSegment>,
+    unsynced: BTreeMap<SegmentId, Unsynced>,
+    unsynced_bytes: u64,
+    sequence: u64,
+}
+
+/// Whose segments are written, and how long they are.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterConfig {
+    /// The volume.
+    pub volume: VolumeUuid,
+    /// The incarnation of the node that writes.
+    pub node: NodeId,
+    /// A segment is full when the next run would end beyond this. At least [`SEGMENT_LEN_MIN`].
+    pub segment_len: u64,
+}
+
+/// The segment that is appended to.
+#[derive(Clone, Copy)]
+struct OpenSegment {
+    segment: SegmentId,
+    /// Where the next run goes. 0: the segment header is still to be written.
+    len: u64,
+}
+
+/// What a sync of a segment would make durable.
+#[derive(Default)]
+struct Unsynced {
+    /// In ascending order of sequence.
+    writes: VecDeque<(u64, Lost)>,
+    /// Set when nothing more is appended: the length to seal it at.
+    end: Option<u64>,
+}
+
+/// An appended extent whose bytes did not become durable.
+///
+/// If the file's map still has the extent, its bytes must be written again or the file reports an error;
+/// if not, it was replaced and nothing is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The file it was written for.
+    pub ino: Ino,
+    /// The extent as [`SegmentWriter::append`] gave it out.
+    pub extent: Extent,
+}
+
+/// Segments to be synced outside the caller's locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct SyncPlan {
+    /// Writes up to this one are covered, see [`SegmentWriter::watermark`].
+    pub watermark: u64,
+    /// What to sync; may be empty.
+    pub segments: Vec<PlannedSync>,
+}
+
+/// One segment of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedSync {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Its length if it is to be sealed after the sync.
+    pub seal: Option<u64>,
+}
+
+/// What came of a plan.
+#[derive(Debug)]
+#[must_use = "hand it to SegmentWriter::on_synced"]
+pub struct SyncOutcome {
+    /// The plan's watermark.
+    pub watermark: u64,
+    /// The result for each segment of the plan.
+    pub results: Vec<(PlannedSync, Result<(), ChunkError>)>,
+}
+
+/// A segment whose sync failed.
+#[derive(Debug)]
+pub struct SyncFailure {
+    /// The segment; it takes no more.
+    pub segment: SegmentId,
+    /// Why.
+    pub error: ChunkError,
+    /// All writes to it that no earlier sync covered, also those behind the plan's watermark. Empty if an
+    /// earlier outcome reported them.
+    pub lost: Vec<Lost>,
+}
+
+impl SegmentWriter {
+    /// A writer without segments: [`add_segments`](Self::add_segments) gives it some.
+    ///
+    /// # Panics
+    ///
+    /// If the configured segment length is less than [`SEGMENT_LEN_MIN`].
+    pub fn new(config: WriterConfig, store: Arc<dyn SegmentStore>) -> Self {
+        assert!(config.segment_len >= SEGMENT_LEN_MIN, "segments are too short");
+        Self {
+            config,
+            store,
+            ready: VecDeque::new(),
+            open: None,
+            unsynced: BTreeMap::new(),
+            unsynced_bytes: 0,
+            sequence: 0,
+        }
+    }
+
+    /// Takes in numbers of segments that this node alone may create, durably given out.
+    pub fn add_segments(&mut self, segments: impl IntoIterator<Item = SegmentId>) {
+        self.ready.extend(segments);
+    }
+
+    /// How many segments can still be begun.
+    pub fn segments_ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Appends `data`, one part after the other, for the range of `ino` that begins at `file_offset`.
+    ///
+    /// The extents map that range without gap, in order; they may be read at once and must not be
+    /// committed before a sync covered them. Blocks while the store takes the bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::NeedSegments`] before anything was written. Otherwise the segment is given
+    /// up and a later call begins a fresh one; after [`ChunkError::Full`] that is worth a try when something
+    /// was removed, or with less data. After an error nothing of this call needs a sync.
+    pub fn append(&mut self, ino: Ino, file_offset: u64, data: &[&[u8]]) -> Result<Vec<Extent>, ChunkError> {
+        let total: u64 = data.iter().map(|part| part.len() as u64).sum();
+        if file_offset.checked_add(total).is_none_or(|end| end > FILE_SIZE_MAX) {
+            let len = u32::try_from(total).unwrap_or(u32::MAX);
+            return Err(ChunkError::Extent { ino, source: ExtentError::FileOffset { file_offset, len } });
+        }
+        let needed = self.segments_needed(total);
+        if needed > self.ready.len() {
+            return Err(ChunkError::NeedSegments { count: needed - self.ready.len() });
+        }
+
+        let mut extents = Vec::new();
+        let (mut parts, mut done) = (data, 0);
+        let mut in_part = 0;
+        while done < total {
+            let len = (total - done).min(self.run_len_max());
+            let run = take(&mut parts, &mut in_part, len);
+            match self.append_run(ino, file_offset + done, &run, len as u32) {
+                Ok(extent) => extents.push(extent),
+                Err(error) => {
+                    self.forget(&extents);
+                    return Err(error);
+                }
+            }
+            done += len;
+        }
+        Ok(extents)
+    }
+
+    /// Number of the last append; a sync plan made now covers it and all before.
+    pub fn watermark(&self) -> u64 {
+        self.sequence
+    }
+
+    /// All appends up to this one are durable or were reported as lost.
+    pub fn synced_watermark(&self) -> u64 {
+        let firsts = self.unsynced.values().filter_map(|unsynced| unsynced.writes.front());
+        firsts.map(|(sequence, _)| sequence - 1).min().unwrap_or(self.sequence)
+    }
+
+    /// Bytes of file data appended and not yet synced.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.unsynced_bytes
+    }
+
+    /// Segments that are appended to, or wait for their last sync. Others of this node it has done with, but
+    /// extents in them may still be on their way to the metadata.
+    pub fn segments_in_use(&self) -> Vec<SegmentId> {
+        let open = self.open.map(|open| open.segment).filter(|open| !self.unsynced.contains_key(open));
+        self.unsynced.keys().copied().chain(open).collect()
+    }
+
+    /// What to sync so that all appends until now are durable.
+    pub fn sync_plan(&self) -> SyncPlan {
+        let planned = |(segment, unsynced): (&SegmentId, &Unsynced)| PlannedSync {
+            segment: *segment,
+            seal: unsynced.end,
+        };
+        SyncPlan { watermark: self.sequence, segments: self.unsynced.iter().map(planned).collect() }
+    }
+
+    /// Takes in the outcome of a plan. Outcomes may come in any order.
+    ///
+    /// The caller deals with every [`Lost`] write before it lets go of its lock: the writes of others are
+    /// among them, and no later plan names them.
+    #[must_use = "data of these segments is lost"]
+    pub fn on_synced(&mut self, outcome: SyncOutcome) -> Vec<SyncFailure> {
+        let mut failures = Vec::new();
+        for (planned, result) in outcome.results {
+            match result {
+                Ok(()) => self.on_segment_synced(planned, outcome.watermark),
+                Err(error) => failures.push(self.on_segment_failed(planned.segment, error)),
+            }
+        }
+        failures
+    }
+
+    /// Ends the open segment: the next plan seals it. For a clean leave.
+    pub fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if open.len == 0 {
+            // Nothing was ever stored in it. What is left of it is for the cleaner.
+            let _ = self.store.delete(open.segment);
+            return;
+        }
+        self.unsynced.entry(open.segment).or_default().end = Some(open.len);
+    }
+
+    /// Writes one run, its header, and the segment's header before the first, in one call.
+    fn append_run(
+        &mut self,
+        ino: Ino,
+        file_offset: u64,
+        data: &[&[u8]],
+        len: u32,
+    ) -> Result<Extent, ChunkError> {
+        let OpenSegment { segment, len: start } = self.open_segment_for(len)?;
+        let (volume, node) = (self.config.volume, self.config.node);
+        let segment_header = SegmentHeader { volume, segment, writer: node }.to_bytes();
+        let segment_header = if start == 0 { &segment_header[..] } else { &[] };
+        let header_offset = start + segment_header.len() as u64;
+        let offset = header_offset + RUN_HEADER_LEN as u64;
+
+        let crcs: Arc<[u32]> = block_checksums(data).into();
+        let sequence = self.sequence + 1;
+        let header = RunHeader { ino, file_offset, len, crcs_crc: crc_of_crcs(&crcs), sequence };
+        let header = header.to_bytes(&volume, segment, header_offset);
+        let run = Run::new(segment, offset, len, crcs);
+        let extent = run
+            .and_then(|run| Extent::new(file_offset, run))
+            .map_err(|source| ChunkError::Extent { ino, source })?;
+
+        let end = offset + u64::from(len);
+        let padding = &[0; RUN_ALIGN as usize][..(next_run(end) - end) as usize];
+        let parts = [segment_header, &header].into_iter().chain(data.iter().copied()).chain([padding]);
+        let parts: Vec<_> = parts.map(IoSlice::new).collect();
+        match self.store.write_at(segment, start, &parts) {
+            Ok(()) => {}
+            Err(error) => {
+                let may_reuse = start == 0 && matches!(error, ChunkError::Full { .. });
+                self.close();
+                if may_reuse {
+                    self.ready.push_front(segment);
+                }
+                return Err(error);
+            }
+        }
+
+        self.open = Some(OpenSegment { segment, len: next_run(end) });
+        self.sequence = sequence;
+        self.unsynced_bytes += u64::from(len);
+        let write = Lost { ino, extent: extent.clone() };
+        self.unsynced.entry(segment).or_default().writes.push_back((sequence, write));
+        Ok(extent)
+    }
+
+    /// The open segment if a run of `len` bytes fits, else a fresh one.
+    fn open_segment_for(&mut self, len: u32) -> Result<OpenSegment, ChunkError> {
+        if let Some(open) = self.open {
+            if self.fits(open.len, u64::from(len)) {
+                return Ok(open);
+            }
+            self.close();
+        }
+        let segment = self.ready.pop_front().ok_or(ChunkError::NeedSegments { count: 1 })?;
+        match self.store.create(segment) {
+            Ok(()) => {}
+            Err(error) => {
+                if matches!(error, ChunkError::Full { .. }) {
+                    self.ready.push_front(segment);
+                }
+                return Err(error);
+            }
+        }
+        let open = OpenSegment { segment, len: 0 };
+        self.open = Some(open);
+        Ok(open)
+    }
+
+    /// How many segments an append of `total` bytes begins.
+    fn segments_needed(&self, total: u64) -> usize {
+        let (mut at, mut needed) = (self.open.map(|open| open.len), 0);
+        let mut left = total;
+        while left > 0 {
+            let len = left.min(self.run_len_max());
+            let start = match at {
+                Some(at) if self.fits(at, len) => at,
+                Some(_) | None => {
+                    needed += 1;
+                    0
+                }
+            };
+            at = Some(next_run(data_offset(start) + len));
+            left -= len;
+        }
+        needed
+    }
+
+    /// Whether a run of `len` bytes can go to a segment of `at` bytes.
+    fn fits(&self, at: u64, len: u64) -> bool {
+        data_offset(at) + len <= self.config.segment_len
+    }
+
+    fn run_len_max(&self) -> u64 {
+        u64::from(RUN_LEN_MAX).min(self.config.segment_len - data_offset(0))
+    }
+
+    /// Takes back what was appended last: an append that failed later on gives out nothing.
+    fn forget(&mut self, extents: &[Extent]) {
+        for extent in extents {
+            let Some(unsynced) = self.unsynced.get_mut(&extent.segment()) else { continue };
+            unsynced.writes.pop_back();
+            self.unsynced_bytes -= u64::from(extent.len());
+        }
+    }
+
+    fn on_segment_synced(&mut self, planned: PlannedSync, watermark: u64) {
+        let Some(unsynced) = self.unsynced.get_mut(&planned.segment) else { return };
+        let synced = unsynced.writes.partition_point(|(sequence, _)| *sequence <= watermark);
+        let synced = unsynced.writes.drain(..synced);
+        self.unsynced_bytes -= synced.map(|(_, write)| u64::from(write.extent.len())).sum::<u64>();
+        let is_done = unsynced.end.is_none() || planned.seal.is_some();
+        if is_done && unsynced.writes.is_empty() {
+            self.unsynced.remove(&planned.segment);
+        }
+    }
+
+    fn on_segment_failed(&mut self, segment: SegmentId, error: ChunkError) -> SyncFailure {
+        if self.open.is_some_and(|open| open.segment == segment) {
+            self.open = None;
+        }
+        let writes = self.unsynced.remove(&segment).unwrap_or_default().writes;
+        let lost: Vec<_> = writes.into_iter().map(|(_, write)| write).collect();
+        self.unsynced_bytes -= lost.iter().map(|write| u64::from(write.extent.len())).sum::<u64>();
+        SyncFailure { segment, error, lost }
+    }
+}
+
+impl SyncPlan {
+    /// Whether there is nothing to sync.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Syncs each segment, and seals those that are full. Blocks; needs no lock.
+    pub fn run(&self, store: &dyn SegmentStore) -> SyncOutcome {
+        let results = self.segments.iter().map(|planned| (*planned, planned.run(store)));
+        SyncOutcome { watermark: self.watermark, results: results.collect() }
+    }
+}
+
+impl PlannedSync {
+    fn run(&self, store: &dyn SegmentStore) -> Result<(), ChunkError> {
+        store.sync(self.segment)?;
+        if let Some(Err(error)) = self.seal.map(|len| store.seal(self.segment, len)) {
+            // Costs the reserved room until the segment is cleaned, and no data.
+            log::warn!("segment {}: not sealed: {error}", self.segment);
+        }
+        Ok(())
+    }
+}
+
+impl WriterConfig {
+    /// The usual segment length.
+    pub fn new(volume: VolumeUuid, node: NodeId) -> Self {
+        Self { volume, node, segment_len: SEGMENT_LEN }
+    }
+}
+
+/// Takes the next `len` bytes off `parts`, of whose first `in_part` bytes are taken already.
+fn take<'a>(parts: &mut &[&'a [u8]], in_part: &mut usize, len: u64) -> Vec<&'a [u8]> {
+    let (mut taken, mut left) = (Vec::new(), len as usize);
+    while left > 0 {
+        let rest = &parts[0][*in_part..];
+        let count = rest.len().min(left);
+        if count > 0 {
+            taken.push(&rest[..count]);
+        }
+        left -= count;
+        *in_part += count;
+        if count == rest.len() {
+            *parts = &parts[1..];
+            *in_part = 0;
+        }
+    }
+    taken
+}
+
+/// Where the bytes of a run go that is appended to a segment of `at` bytes.
+const fn data_offset(at: u64) -> u64 {
+    let headers = if at == 0 { SEGMENT_HEADER_LEN + RUN_HEADER_LEN } else { RUN_HEADER_LEN };
+    at + headers as u64
+}
+
+/// Shortest segment a writer can be set to, in bytes.
+pub const SEGMENT_LEN_MIN: u64 = 4096;
+
+#[cfg(test)]
+mod tests;

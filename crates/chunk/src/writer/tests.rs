@@ -1,0 +1,284 @@
+//! The writer on a store that crashes and fails, read back through extents and scans.
+
+use fastrand::Rng;
+
+use super::*;
+use crate::store::Action;
+use crate::{Fault, MemStore, ScanItem, read_extent, scan_segment, verify_extent, verify_run};
+
+const VOLUME: VolumeUuid = *b"0123456789abcdef";
+const INO: Ino = Ino(42);
+
+fn writer(store: &MemStore, segment_len: u64, segments: u64) -> SegmentWriter {
+    let config = WriterConfig { volume: VOLUME, node: NodeId(5), segment_len };
+    let mut writer = SegmentWriter::new(config, Arc::new(store.clone()));
+    writer.add_segments((1..=segments).map(SegmentId));
+    writer
+}
+
+fn sync(writer: &mut SegmentWriter, store: &MemStore) -> Vec<SyncFailure> {
+    let outcome = writer.sync_plan().run(store);
+    writer.on_synced(outcome)
+}
+
+/// Content that depends on the place, so that bytes of elsewhere show.
+fn content(salt: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng::with_seed(salt);
+    (0..len).map(|_| rng.u8(..)).collect()
+}
+
+fn read(store: &MemStore, extent: &Extent) -> Result<Vec<u8>, ChunkError> {
+    let mut bytes = vec![0; extent.len() as usize];
+    read_extent(store, INO, extent, extent.range(), &mut bytes)?;
+    Ok(bytes)
+}
+
+fn runs(store: &MemStore, segment: u64) -> Vec<crate::StoredRun> {
+    let items = scan_segment(store, SegmentId(segment)).unwrap().map(Result::unwrap);
+    items.filter_map(|item| if let ScanItem::Run(run) = item { Some(run) } else { None }).collect()
+}
+
+#[test]
+fn appended_bytes_read_back_in_any_range() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 4);
+    let bytes = content(1, 2_500_000);
+    let parts: Vec<&[u8]> = bytes.chunks(77_777).collect();
+    let extents = writer.append(INO, 1000, &parts).unwrap();
+    let lens: Vec<_> = extents.iter().map(|extent| (extent.file_offset(), extent.len())).collect();
+    let run = RUN_LEN_MAX;
+    let second = 1000 + u64::from(run);
+    assert_eq!(lens, [(1000, run), (second, run), (second + u64::from(run), 2_500_000 - 2 * run)]);
+    let mut rng = Rng::with_seed(3);
+    for _ in 0..500 {
+        let extent = rng.choice(&extents).unwrap();
+        let part = rng.u64(extent.range());
+        let part = part..rng.u64(part..=extent.end());
+        // Read through the whole extent and through a trimmed one.
+        for extent in [Some(extent.clone()), extent.slice(part.clone())].into_iter().flatten() {
+            let mut out = vec![0; (part.end - part.start) as usize];
+            read_extent(&store, INO, &extent, part.clone(), &mut out).unwrap();
+            assert!(out == bytes[(part.start - 1000) as usize..(part.end - 1000) as usize]);
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_noticed_and_named() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 4);
+    let extents = writer.append(INO, 0, &[&content(1, 100_000)]).unwrap();
+    let extent = &extents[0];
+    store.corrupt(extent.segment(), extent.segment_offset() + 40_000);
+    let mut out = vec![0; 32_768];
+    read_extent(&store, INO, extent, 0..32_768, &mut out).unwrap();
+    let error = read_extent(&store, INO, extent, 30_000..62_768, &mut out).unwrap_err();
+    let text = "ino 42 is damaged at byte 32768: checksum does not hold in segment 1 at byte 32880";
+    assert_eq!(error.to_string(), text);
+    assert!(verify_extent(&store, INO, extent).is_err());
+    assert!(verify_run(&store, &runs(&store, 1)[0]).is_err());
+}
+
+#[test]
+fn a_full_segment_is_left_and_sealed_with_the_next_sync() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, 4096, 3);
+    for n in 0..5 {
+        let _ = writer.append(INO, n * 1500, &[&content(n, 1500)]).unwrap();
+    }
+    let plan = writer.sync_plan();
+    let seals: Vec<_> = plan.segments.iter().map(|planned| planned.seal).collect();
+    assert_eq!(seals, [Some(64 + 2 * 1552), Some(64 + 2 * 1552), None]);
+    assert!(writer.on_synced(plan.run(&store)).is_empty());
+    assert_eq!(writer.synced_watermark(), 5);
+    assert_eq!(writer.segments_in_use(), [SegmentId(3)]);
+    assert!(matches!(writer.append(INO, 0, &[&[1; 4000]]), Err(ChunkError::NeedSegments { count: 2 })));
+    assert_eq!(writer.watermark(), 5);
+    assert_eq!(writer.unsynced_bytes(), 0);
+}
+
+#[test]
+fn a_failed_sync_reports_all_unsynced_writes_once() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 4);
+    let kept = writer.append(INO, 0, &[b"kept"]).unwrap();
+    assert!(sync(&mut writer, &store).is_empty());
+    let first = writer.append(INO, 10, &[b"first"]).unwrap();
+    let (plan, other_plan) = (writer.sync_plan(), writer.sync_plan());
+    let second = writer.append(Ino(43), 20, &[b"second"]).unwrap();
+
+    store.fail(Action::Sync, 0, Fault::Io);
+    let mut failures = writer.on_synced(plan.run(&store));
+    let failure = failures.pop().unwrap();
+    assert!(matches!(failure.error, ChunkError::Io { action: Action::Sync, .. }));
+    let lost = |ino, extent: &Extent| Lost { ino, extent: extent.clone() };
+    assert_eq!(failure.lost, [lost(INO, &first[0]), lost(Ino(43), &second[0])]);
+    // A sync that ran beside it fails too, though the store could tell it otherwise.
+    let failures = writer.on_synced(other_plan.run(&store));
+    assert!(matches!(failures[0].error, ChunkError::Poisoned { .. }) && failures[0].lost.is_empty());
+
+    let again = writer.append(INO, 10, &[b"first"]).unwrap();
+    assert_eq!(again[0].segment(), SegmentId(2));
+    assert!(sync(&mut writer, &store).is_empty());
+    store.crash(0);
+    assert_eq!(read(&store, &kept[0]).unwrap(), b"kept");
+    assert_eq!(read(&store, &again[0]).unwrap(), b"first");
+}
+
+#[test]
+fn a_failed_write_ends_the_segment_and_loses_no_earlier_one() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 4);
+    let before = writer.append(INO, 0, &[b"before"]).unwrap();
+    store.fail(Action::Write, 1, Fault::Io);
+    // The first run of this append is written and the second fails: neither waits for a sync.
+    assert!(writer.append(INO, 0, &[&content(1, 2_000_000)]).is_err());
+    assert_eq!(writer.unsynced_bytes(), 6);
+    let after = writer.append(INO, 10, &[b"after"]).unwrap();
+    assert_eq!(after[0].segment(), SegmentId(2));
+    assert!(sync(&mut writer, &store).is_empty());
+    store.crash(0);
+    assert_eq!(read(&store, &before[0]).unwrap(), b"before");
+    assert_eq!(read(&store, &after[0]).unwrap(), b"after");
+}
+
+#[test]
+fn a_full_disk_costs_no_segment_for_each_try() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 3);
+    store.fail(Action::Create, 0, Fault::Full);
+    assert!(matches!(writer.append(INO, 0, &[b"x"]), Err(ChunkError::Full { .. })));
+    let before = writer.append(INO, 0, &[b"before"]).unwrap();
+    for _ in 0..10 {
+        store.fail(Action::Write, 0, Fault::Full);
+        assert!(matches!(writer.append(INO, 0, &[&content(9, 5000)]), Err(ChunkError::Full { .. })));
+        // What the failed write left does not become part of anything.
+        assert!(sync(&mut writer, &store).is_empty());
+    }
+    let after = writer.append(INO, 0, &[b"after"]).unwrap();
+    assert_eq!((before[0].segment(), after[0].segment()), (SegmentId(1), SegmentId(2)));
+    writer.close();
+    assert!(sync(&mut writer, &store).is_empty());
+    assert_eq!(read(&store, &before[0]).unwrap(), b"before");
+    assert_eq!(read(&store, &after[0]).unwrap(), b"after");
+    assert_eq!(store.list().unwrap(), [(SegmentId(1), 64 + 48 + 8), (SegmentId(2), 64 + 48 + 8)]);
+}
+
+#[test]
+fn a_scan_passes_over_damage() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 2);
+    // One of the runs holds a copy of the segment: its headers are not at their place.
+    let mut copy = vec![0; 4096];
+    let mut extents = Vec::new();
+    for n in 0..6 {
+        extents.extend(writer.append(INO, n << 20, &[&copy, &content(n, 400_000)]).unwrap());
+        let part = &mut [std::io::IoSliceMut::new(&mut copy)];
+        store.read_at(SegmentId(1), 0, part).unwrap();
+    }
+    assert_eq!(runs(&store, 1).len(), 6);
+    let header_of = |extent: &Extent| extent.segment_offset() - RUN_HEADER_LEN as u64;
+    store.corrupt(SegmentId(1), header_of(&extents[2]) + 9);
+    let items: Vec<_> = scan_segment(&store, SegmentId(1)).unwrap().map(Result::unwrap).collect();
+    let gap_len = header_of(&extents[3]) - header_of(&extents[2]);
+    assert_eq!(items.len(), 6);
+    assert_eq!(items[2], ScanItem::Gap { offset: header_of(&extents[2]), len: gap_len });
+    store.corrupt(SegmentId(1), 20);
+    assert!(matches!(scan_segment(&store, SegmentId(1)), Err(ChunkError::Damaged { offset: 0, .. })));
+}
+
+#[test]
+fn a_scan_ends_with_the_torn_tail() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 2);
+    let whole = writer.append(INO, 0, &[b"whole"]).unwrap();
+    // Half of this write is done: its header, and not all of its bytes.
+    store.fail(Action::Write, 0, Fault::Full);
+    assert!(writer.append(INO, 0, &[&[1; 5000]]).is_err());
+    let items: Vec<_> = scan_segment(&store, SegmentId(1)).unwrap().map(Result::unwrap).collect();
+    let [ScanItem::Run(run), gap] = items[..] else { panic!("{items:?}") };
+    assert_eq!(run.offset, whole[0].segment_offset());
+    assert_eq!(gap, ScanItem::Gap { offset: 120, len: (48 + 5000) / 2 });
+}
+
+#[test]
+fn a_segment_that_ends_during_its_sync_is_sealed_by_the_next() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 2);
+    let _ = writer.append(INO, 0, &[b"x"]).unwrap();
+    let plan = writer.sync_plan();
+    writer.close();
+    assert!(writer.on_synced(plan.run(&store)).is_empty());
+    assert_eq!(writer.synced_watermark(), 1);
+    let next = writer.sync_plan();
+    assert_eq!(next.segments, [PlannedSync { segment: SegmentId(1), seal: Some(120) }]);
+    assert!(writer.on_synced(next.run(&store)).is_empty());
+    assert!(writer.sync_plan().is_empty() && writer.segments_in_use().is_empty());
+}
+
+/// Goal: whatever fails and whenever power is lost, a write that a sync covered reads back, is found by a
+/// scan, and each other one was reported as lost or was unsynced at the crash.
+#[test]
+fn synced_writes_survive_any_faults_and_crash() {
+    let mut checked = 0;
+    for seed in 0..3000 {
+        let mut rng = Rng::with_seed(seed);
+        let store = MemStore::new();
+        let mut writer = writer(&store, 30_000, 200);
+        let mut unsynced: Vec<(u64, Extent)> = Vec::new();
+        let mut durable: Vec<(u64, Extent)> = Vec::new();
+        let mut pending: Vec<SyncOutcome> = Vec::new();
+        for step in 0..rng.u64(1..60) {
+            match rng.u8(0..12) {
+                0 => {
+                    let action = *rng.choice(&[Action::Write, Action::Sync, Action::Create]).unwrap();
+                    let fault = if rng.bool() { Fault::Io } else { Fault::Full };
+                    store.fail(action, rng.u64(0..3), fault);
+                }
+                1 | 2 => pending.push(writer.sync_plan().run(&store)),
+                3 | 4 if !pending.is_empty() => {
+                    let outcome = pending.swap_remove(rng.usize(0..pending.len()));
+                    let failures = writer.on_synced(outcome);
+                    for lost in failures.iter().flat_map(|failure| &failure.lost) {
+                        unsynced.retain(|(_, extent)| *extent != lost.extent);
+                    }
+                }
+                5 => writer.close(),
+                _ => {
+                    let len_max = *rng.choice(&[40_000, 3000, 3000, 3000]).unwrap();
+                    let len = rng.usize(1..len_max);
+                    let salt = seed * 1000 + step;
+                    match writer.append(Ino(salt), 0, &[&content(salt, len)]) {
+                        Ok(extents) => unsynced.extend(extents.into_iter().map(|extent| (salt, extent))),
+                        Err(error) => {
+                            let is_injected =
+                                matches!(error, ChunkError::Full { .. } | ChunkError::Io { .. });
+                            // A store may know of a failed sync before the writer is told.
+                            let is_poisoned = matches!(error, ChunkError::Poisoned { .. });
+                            assert!(is_injected || is_poisoned, "seed {seed}: {error}");
+                        }
+                    }
+                }
+            }
+            let waiting: Vec<_> =
+                writer.unsynced.values().flat_map(|u| &u.writes).map(|w| &w.1.extent).collect();
+            let (still, done) = unsynced.drain(..).partition(|(_, extent)| waiting.contains(&extent));
+            unsynced = still;
+            durable.extend::<Vec<_>>(done);
+            let sum: u64 = unsynced.iter().map(|(_, extent)| u64::from(extent.len())).sum();
+            assert_eq!(writer.unsynced_bytes(), sum, "seed {seed}");
+        }
+        store.crash(seed);
+        for (salt, extent) in &durable {
+            let bytes = read(&store, extent).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let (start, end) = (extent.file_offset() as usize, extent.end() as usize);
+            assert!(bytes == content(*salt, end)[start..], "seed {seed}");
+            checked += 1;
+            let runs = runs(&store, extent.segment().0);
+            let run = runs.iter().find(|run| run.offset == extent.segment_offset()).unwrap();
+            assert_eq!((run.header.ino, run.header.len), (Ino(*salt), extent.len()), "seed {seed}");
+            assert_eq!(&verify_run(&store, run).unwrap(), extent.run(), "seed {seed}");
+        }
+    }
+    assert!(checked > 10_000, "only {checked} writes were checked");
+}

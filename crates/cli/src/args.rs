@@ -1,0 +1,144 @@
+//! Command line: each command and flag once; help and completions come from here.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::units;
+
+/// Holdfast, a cluster file system: one volume, many mounts, one coherent tree.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, arg_required_else_help = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a volume in a new or empty directory
+    Format(FormatArgs),
+    /// Mount a volume; returns when the mount is ready
+    Mount(MountArgs),
+    /// Unmount; returns when everything is flushed
+    Umount(UmountArgs),
+    /// Show who has a volume mounted, its master and its space
+    Status(StatusArgs),
+    /// Show a mount's counters, first since the mount, then per interval
+    Stat(StatArgs),
+    /// Install this binary and the helpers of mount(8) and umount(8)
+    Install(InstallArgs),
+}
+
+/// Arguments of `format`.
+#[derive(Debug, clap::Args)]
+pub struct FormatArgs {
+    /// Directory of the volume, new or empty, on a local file system
+    pub dir: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Size of a segment of file data
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
+    pub segment_size: u64,
+    /// Files up to this size are kept in the metadata
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = size)]
+    pub inline_size: u64,
+}
+
+/// Arguments of `mount`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = crate::options::HELP)]
+pub struct MountArgs {
+    /// Directory of the volume
+    pub volume: PathBuf,
+    /// Where to mount it
+    pub mountpoint: PathBuf,
+    /// Mount options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground and log to the terminal
+    #[arg(short = 'f', long)]
+    pub foreground: bool,
+    /// Says "ready" or "error TEXT" on standard output and leaves the terminal: how `mount` runs itself
+    /// in the background
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    pub report_ready: bool,
+}
+
+/// Arguments of `umount`.
+#[derive(Debug, clap::Args)]
+pub struct UmountArgs {
+    /// The mount point
+    pub mountpoint: PathBuf,
+    /// Longest time to wait for the flush
+    #[arg(long, value_name = "SEC", default_value_t = 300)]
+    pub timeout: u64,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Directory of the volume
+    pub volume: PathBuf,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `stat`.
+#[derive(Debug, clap::Args)]
+pub struct StatArgs {
+    /// The mount point
+    pub mountpoint: PathBuf,
+    /// Print again every SEC seconds what changed
+    #[arg(short = 't', value_name = "SEC", value_parser = seconds)]
+    pub interval: Option<std::time::Duration>,
+    /// Stop after COUNT prints; without -t, one second apart
+    #[arg(short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Show rows that are zero too
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Print JSON, one document per line
+    #[arg(long, conflicts_with = "prometheus")]
+    pub json: bool,
+    /// Print the Prometheus text format; always since the mount
+    #[arg(long)]
+    pub prometheus: bool,
+}
+
+/// Arguments of `install`.
+#[derive(Debug, clap::Args)]
+pub struct InstallArgs {
+    /// The binary goes to PREFIX/bin
+    #[arg(long, default_value = "/usr/local")]
+    pub prefix: PathBuf,
+    /// Where mount(8) looks for its helpers
+    #[arg(long, value_name = "DIR", default_value = "/sbin")]
+    pub helper_dir: PathBuf,
+    /// Remove what install put there
+    #[arg(long)]
+    pub remove: bool,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    units::parse_size(text).ok_or_else(|| "expected a size like 4096, 64K, 64M or 1G".to_owned())
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let parsed = units::parse_seconds(text).filter(|interval| !interval.is_zero());
+    parsed.ok_or_else(|| "expected seconds above zero, like 1 or 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

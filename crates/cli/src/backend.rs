@@ -1,0 +1,106 @@
+//! The only place that calls the node: in this process to mount, over its control socket for all else.
+//!
+//! Control protocol: connect to the node's socket in the volume, send one line, read one JSON document until
+//! end of file. White space may come before the document at any time. The lines:
+//!
+//! - `stat`: [`obs::Snapshot::to_json`] and beside it `uptime_seconds`.
+//! - `status`: `node`, `host`, `pid`, `mountpoint`, `role` (`master` or `member`), `epoch`, `master` (node),
+//!   `unflushed_mutations`, `unflushed_bytes`; from a master also `members`, an array of such objects.
+//! - `umount`: the node answers white space at once and keeps the connection open until it has been
+//!   unmounted (the asker does that) and has flushed; then `clean` (boolean) and, if not, `error`.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+use volume::{Volume, VolumeError};
+
+use crate::commands::mount::Plan;
+use crate::failure::{Failure, with_causes};
+use crate::node_stub as node;
+use crate::options::{Atime, MountOptions};
+
+/// Mounts and stays until unmounted. `ready` is called once the mount answers.
+pub fn mount(plan: Plan, ready: Box<dyn FnOnce()>) -> Result<(), Failure> {
+    let request = node::MountRequest {
+        volume: plan.volume,
+        mountpoint: plan.mountpoint,
+        options: options_of(&plan.options),
+    };
+    node::mount(request, ready).map_err(|error| Failure::mount(with_causes(&error)))
+}
+
+fn options_of(options: &MountOptions) -> node::MountOptions {
+    node::MountOptions {
+        read_only: options.read_only,
+        atime: options.atime == Atime::Relative,
+        diratime: options.diratime,
+        lazytime: options.lazytime,
+        commit: options.commit,
+        sync: options.sync,
+        dirsync: options.dirsync,
+        allow_other: options.allow_other,
+        default_permissions: options.default_permissions,
+        dev: options.dev,
+        suid: options.suid,
+        exec: options.exec,
+        token_memory_bytes: options.token_memory_bytes,
+        log_memory_bytes: options.log_memory_bytes,
+        lease: options.lease,
+    }
+}
+
+/// Why a node could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens at the socket, or the volume is out of reach.
+    #[error(transparent)]
+    Connect(#[from] VolumeError),
+    /// The connection broke, or there was no answer in time.
+    #[error("node at {socket} does not answer")]
+    Silent {
+        /// Name of its socket.
+        socket: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The answer is not JSON.
+    #[error("node at {socket} gave an answer that cannot be read")]
+    Garbled {
+        /// Name of its socket.
+        socket: String,
+        /// The cause.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Sends `line` to the node at `socket` and returns its answer.
+pub fn ask(volume: &Volume, socket: &str, line: &str) -> Result<Json, ControlError> {
+    let mut stream = open(volume, socket, line)?;
+    let mut bytes = Vec::new();
+    let mut limited = (&mut stream).take(ANSWER_BYTES_MAX);
+    limited
+        .read_to_end(&mut bytes)
+        .map_err(|source| ControlError::Silent { socket: socket.to_owned(), source })?;
+    serde_json::from_slice(&bytes)
+        .map_err(|source| ControlError::Garbled { socket: socket.to_owned(), source })
+}
+
+/// Sends `line` and returns the connection, whose reads wait [`PATIENCE`] at most.
+pub fn open(volume: &Volume, socket: &str, line: &str) -> Result<UnixStream, ControlError> {
+    let mut stream = volume.connect(socket)?;
+    let sent = stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.write_all(format!("{line}\n").as_bytes()));
+    sent.map_err(|source| ControlError::Silent { socket: socket.to_owned(), source })?;
+    Ok(stream)
+}
+
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// More than any answer has.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;

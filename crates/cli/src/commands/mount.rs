@@ -1,0 +1,120 @@
+//! `holdfast mount`, and what the mount helpers share with it.
+
+use std::path::{Path, PathBuf};
+
+use volume::{Volume, sources};
+
+use crate::args::MountArgs;
+use crate::failure::{Failure, with_causes};
+use crate::launch;
+use crate::logging::{self, Target};
+use crate::options::{Caller, MountOptions, Unknown};
+
+/// Mounts; in the background it returns when the mount is ready.
+pub fn run(args: &MountArgs) -> Result<(), Failure> {
+    let plan = Plan::new(&args.volume, &args.mountpoint, args.options.clone(), Unknown::Refuse)?;
+    if args.report_ready {
+        return launch::as_child(plan);
+    }
+    if !args.foreground {
+        return plan.start();
+    }
+    logging::start(Target::Terminal);
+    let at = plan.mountpoint.display().to_string();
+    crate::backend::mount(plan, Box::new(move || log::info!("mounted at {at}")))
+}
+
+/// A mount that was checked as far as it can be without mounting.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Absolute path of the volume.
+    pub volume: PathBuf,
+    /// Absolute path of the mount point.
+    pub mountpoint: PathBuf,
+    /// What was asked for.
+    pub options: MountOptions,
+    /// The same in words, for the child process; without those nobody knows.
+    pub option_lists: Vec<String>,
+}
+
+impl Plan {
+    /// Checks options, volume and mount point.
+    pub fn new(
+        volume: &Path,
+        mountpoint: &Path,
+        lists: Vec<String>,
+        unknown: Unknown,
+    ) -> Result<Self, Failure> {
+        let caller = if rustix::process::geteuid().is_root() { Caller::Root } else { Caller::User };
+        let options = MountOptions::parse(&lists, caller, unknown).map_err(Failure::usage)?;
+        let opened = Volume::open(volume).map_err(|error| Failure::mount(with_causes(&error)))?;
+        let mountpoint = check_mountpoint(mountpoint)?;
+        check_apart(opened.path(), &mountpoint)?;
+        let is_known =
+            |word: &&str| MountOptions::parse(&[(*word).to_owned()], caller, Unknown::Refuse).is_ok();
+        let option_lists =
+            lists.iter().map(|list| list.split(',').filter(is_known).collect::<Vec<_>>().join(","));
+        let option_lists = option_lists.filter(|list| !list.is_empty()).collect();
+        Ok(Self { volume: opened.path().to_owned(), mountpoint, options, option_lists })
+    }
+
+    /// Mounts in the background.
+    pub fn start(&self) -> Result<(), Failure> {
+        launch::in_background(self)
+    }
+}
+
+fn check_mountpoint(given: &Path) -> Result<PathBuf, Failure> {
+    let refused = |reason: String| Failure::mount(format!("mount point {}: {reason}", given.display()));
+    // Looked up before it is resolved: a mount that hangs must not hang this.
+    let mounted = sources::find(given).ok().flatten().filter(sources::MountEntry::is_holdfast);
+    if let Some(mount) = mounted {
+        return Err(refused(format!("busy: volume {} is mounted there", mount.source.display())));
+    }
+    let mountpoint = std::fs::canonicalize(given).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => refused("does not exist".to_owned()),
+        _ => refused(error.to_string()),
+    })?;
+    let metadata = std::fs::metadata(&mountpoint).map_err(|error| refused(error.to_string()))?;
+    if !metadata.is_dir() {
+        return Err(refused("not a directory".to_owned()));
+    }
+    Ok(mountpoint)
+}
+
+/// A node that looked its own volume up through its own mount would wait for itself.
+fn check_apart(volume: &Path, mountpoint: &Path) -> Result<(), Failure> {
+    if mountpoint.starts_with(volume) {
+        return Err(Failure::mount(format!("mount point {}: lies within the volume", mountpoint.display())));
+    }
+    if volume.starts_with(mountpoint) {
+        return Err(Failure::mount(format!("mount point {}: would hide the volume", mountpoint.display())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volume_and_mount_point_must_not_contain_each_other() {
+        for (volume, mountpoint, is_fine) in [
+            ("/srv/v", "/mnt/a", true),
+            ("/srv/v", "/srv/v2", true),
+            ("/srv/v", "/srv/v", false),
+            ("/srv/v", "/srv/v/run", false),
+            ("/srv/v", "/srv", false),
+        ] {
+            let result = check_apart(Path::new(volume), Path::new(mountpoint));
+            assert_eq!(result.is_ok(), is_fine, "{volume} at {mountpoint}");
+        }
+    }
+
+    #[test]
+    fn a_missing_mount_point_is_named() {
+        let failure = check_mountpoint(Path::new("/nowhere/at/all")).expect_err("missing");
+        assert_eq!(failure.to_string(), "mount point /nowhere/at/all: does not exist");
+        assert_eq!(failure.code, 32);
+    }
+}

@@ -1,0 +1,260 @@
+//! `holdfast umount` and the unmount helpers: unmounts, and waits until the node has flushed and ended.
+
+use std::io::{ErrorKind, IsTerminal, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::{PidfdFlags, pidfd_open};
+use volume::{Volume, sources};
+
+use crate::args::UmountArgs;
+use crate::backend;
+use crate::failure::Failure;
+
+/// Unmounts and waits.
+pub fn run(args: &UmountArgs) -> Result<(), Failure> {
+    let timeout = Duration::from_secs(args.timeout);
+    unmount(&Request { mountpoint: args.mountpoint.clone(), mode: Mode::Wait, timeout })
+}
+
+/// What to unmount and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The mount point.
+    pub mountpoint: PathBuf,
+    /// How.
+    pub mode: Mode,
+    /// Longest wait for the flush.
+    pub timeout: Duration,
+}
+
+/// How to unmount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Not while in use; returns after the flush.
+    Wait,
+    /// Ends what is in progress; returns after the flush.
+    Force,
+    /// Takes the mount out of the tree at once and returns; the flush follows the last use.
+    Lazy,
+}
+
+/// How long umount(8) waits through its helper.
+pub const HELPER_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Unmounts and, unless lazily, waits until the node has ended.
+///
+/// # Errors
+///
+/// Exit code 32 when it could not be unmounted, 1 when it was but not everything reached the volume, 2
+/// when that could not be found out.
+pub fn unmount(request: &Request) -> Result<(), Failure> {
+    let given = request.mountpoint.display();
+    let entry = sources::find(&request.mountpoint)
+        .map_err(|error| Failure::mount(format!("{given}: {error}")))?
+        .ok_or_else(|| Failure::mount(format!("{given}: not mounted")))?;
+    if !entry.is_holdfast() {
+        return Err(Failure::mount(format!("{given}: not a Holdfast mount but {}", entry.fstype)));
+    }
+    if request.mode == Mode::Lazy {
+        return detach_kernel(&entry.mountpoint, Mode::Lazy);
+    }
+    let deadline = Instant::now() + request.timeout;
+    let watch = Watch::start(&entry);
+    let mut progress = Progress::new(format!("{given}: still flushing"));
+    wait_for_kernel(&entry.mountpoint, request.mode, &mut progress)?;
+    match watch {
+        Some(watch) => watch.finish(deadline, &mut progress),
+        // Nobody answered before either: a node that died, whose loss was counted when it did.
+        None => Err(Failure::unable(format!(
+            "{given}: unmounted, but its node did not answer; it may have lost changes"
+        ))),
+    }
+}
+
+/// Takes `mountpoint` out of the tree without waiting for anybody.
+pub fn detach(mountpoint: &Path) -> Result<(), Failure> {
+    detach_kernel(mountpoint, Mode::Lazy)
+}
+
+/// A node that was told to say when it has flushed.
+struct Watch {
+    stream: UnixStream,
+    /// Its process; `None` where the kernel would not say.
+    process: Option<OwnedFd>,
+    /// What it has said so far.
+    answer: Vec<u8>,
+}
+
+impl Watch {
+    /// Asks the node, before it is unmounted, to report its end. `None` if it cannot be asked.
+    fn start(entry: &sources::MountEntry) -> Option<Self> {
+        let volume = Volume::open(&entry.source).ok()?;
+        let mut stream = backend::open(&volume, &entry.control_socket(), "umount").ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream).ok();
+        let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        // White space says that the node has taken the line in; without it we go on after a second.
+        let mut first = [0u8; 1];
+        let answer = match stream.read(&mut first) {
+            Ok(0) => return None,
+            Ok(len) => first[..len].to_vec(),
+            Err(_) => Vec::new(),
+        };
+        Some(Self { stream, process, answer })
+    }
+
+    fn finish(mut self, deadline: Instant, progress: &mut Progress) -> Result<(), Failure> {
+        let mut chunk = [0u8; 4096];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(len) => self.answer.extend_from_slice(&chunk[..len]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    progress.tick()
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure::unable("unmounted, but the node has not finished its flush in time"));
+            }
+        }
+        if let Some(process) = &self.process {
+            wait_for_end(process, deadline);
+        }
+        verdict(&self.answer)
+    }
+}
+
+/// What the node's last words mean.
+fn verdict(answer: &[u8]) -> Result<(), Failure> {
+    let Ok(document) = serde_json::from_slice::<serde_json::Value>(answer) else {
+        return Err(Failure::problem("unmounted, but the node ended without confirming its flush"));
+    };
+    if document["clean"] == true {
+        return Ok(());
+    }
+    let cause = document["error"].as_str().unwrap_or("no cause given");
+    Err(Failure::problem(format!("unmounted, but not everything reached the volume: {cause}")))
+}
+
+/// Waits for the end of a process.
+fn wait_for_end(process: &OwnedFd, deadline: Instant) {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    // A signal or an error only means that we return a moment early.
+    let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout));
+}
+
+/// Unmounts on a thread of its own, since the kernel may let the node flush first.
+fn wait_for_kernel(mountpoint: &Path, mode: Mode, progress: &mut Progress) -> Result<(), Failure> {
+    let (sender, receiver) = channel();
+    let path = mountpoint.to_owned();
+    std::thread::spawn(move || sender.send(detach_kernel(&path, mode)));
+    wait_with_progress(&receiver, progress)
+}
+
+fn wait_with_progress(
+    receiver: &Receiver<Result<(), Failure>>,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    loop {
+        match receiver.recv_timeout(Duration::from_secs(1)) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) => progress.tick(),
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::mount("unmounting failed")),
+        }
+    }
+}
+
+fn detach_kernel(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {
+    let flags = match mode {
+        Mode::Wait => UnmountFlags::NOFOLLOW,
+        Mode::Force => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
+        Mode::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+    };
+    match rustix::mount::unmount(mountpoint, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => fusermount(mountpoint, mode),
+        Err(Errno::BUSY) => Err(Failure::mount(format!(
+            "{}: busy; a process has a file open or its directory there",
+            mountpoint.display()
+        ))),
+        Err(error) => Err(Failure::mount(format!("{}: {error}", mountpoint.display()))),
+    }
+}
+
+/// Unmounts a user's own mount.
+fn fusermount(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {
+    let flags = if mode == Mode::Lazy { "-uz" } else { "-u" };
+    let output = Command::new("fusermount3").arg(flags).arg("--").arg(mountpoint).output();
+    let output = output.map_err(|error| Failure::mount(format!("cannot run fusermount3: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::mount(said.trim().trim_start_matches("fusermount3: ").to_owned()))
+}
+
+/// A line that says the wait goes on: once a second on a terminal, in place; nowhere else.
+struct Progress {
+    what: String,
+    since: Instant,
+    is_shown: bool,
+}
+
+impl Progress {
+    fn new(what: String) -> Self {
+        Self { what, since: Instant::now(), is_shown: false }
+    }
+
+    fn tick(&mut self) {
+        if std::io::stderr().is_terminal() {
+            eprint!("\r{}, {} s", self.what, self.since.elapsed().as_secs());
+            self.is_shown = true;
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_shown {
+            eprintln!();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_tells_whether_the_flush_was_clean() {
+        for (answer, code) in [
+            (r#" {"clean": true}"#, None),
+            (r#"{"clean": false, "error": "disk full"}"#, Some(1)),
+            ("", Some(1)),
+            ("garbage", Some(1)),
+            ("{}", Some(1)),
+        ] {
+            assert_eq!(verdict(answer.as_bytes()).err().map(|failure| failure.code), code, "{answer}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_alone() {
+        for mountpoint in ["/proc", "/nowhere", "/proc/self"] {
+            let mountpoint = PathBuf::from(mountpoint);
+            let request = Request { mountpoint, mode: Mode::Wait, timeout: Duration::ZERO };
+            assert_eq!(unmount(&request).expect_err("refused").code, 32);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The command `holdfast`.
+//!
+//! Parses, calls, prints. Under the names `mount.holdfast`, `mount.fuse.holdfast`, `umount.holdfast` and
+//! `umount.fuse.holdfast` it is the helper that mount(8) and umount(8) run.
+
+mod args;
+mod backend;
+mod commands;
+mod failure;
+mod helper;
+mod launch;
+mod logging;
+#[expect(dead_code, reason = "read by the node that takes its place")]
+mod node_stub;
+mod options;
+mod units;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    let name = argv.first().and_then(|arg| Path::new(arg).file_name()).and_then(|name| name.to_str());
+    let result = match name {
+        Some("mount.holdfast" | "mount.fuse.holdfast") => helper::mount(&argv),
+        Some("umount.holdfast" | "umount.fuse.holdfast") => helper::umount(&argv),
+        Some(_) | None => run(&argv),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}: {failure}", name.unwrap_or("holdfast"));
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(argv: &[OsString]) -> Result<(), Failure> {
+    let args = match Args::try_parse_from(argv) {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are errors to the parser; printing can only fail with the terminal gone.
+            let _ = error.print();
+            let code = if error.use_stderr() { usage_code(argv) } else { 0 };
+            std::process::exit(code);
+        }
+    };
+    match args.command {
+        Command::Format(args) => commands::format::run(&args),
+        Command::Mount(args) => commands::mount::run(&args),
+        Command::Umount(args) => commands::umount::run(&args),
+        Command::Status(args) => commands::status::run(&args),
+        Command::Stat(args) => commands::stat::run(&args),
+        Command::Install(args) => commands::install::run(&args),
+    }
+}
+
+/// mount(8) and umount(8) answer wrong usage with 1, our other commands with 2.
+fn usage_code(argv: &[OsString]) -> i32 {
+    let command = argv.get(1).and_then(|arg| arg.to_str());
+    if matches!(command, Some("mount" | "umount")) { 1 } else { 2 }
+}

@@ -1,0 +1,85 @@
+//! The open device with what replies and notifications share.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::abi::OutHeader;
+use crate::counters::Counters;
+use crate::in_flight::InFlight;
+
+/// One connection to the kernel. Writes are whole messages, so threads need no lock between them.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    device: OwnedFd,
+    pub counters: Counters,
+    pub in_flight: InFlight,
+}
+
+impl Channel {
+    pub fn new(device: OwnedFd) -> Self {
+        Self { device, counters: Counters::default(), in_flight: InFlight::default() }
+    }
+
+    pub fn device(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
+    /// Reads one message into `buffer`.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::read(&self.device, buffer)
+    }
+
+    /// Writes one message: a header for `unique` with `code`, then `parts`.
+    ///
+    /// `code` is a negative errno, 0, or the kind of a notification (then `unique` is 0).
+    pub fn send(&self, unique: u64, code: i32, parts: &[&[u8]]) -> Result<(), Errno> {
+        assert!(parts.len() < INLINE_SLICES, "a message has few parts");
+        let header = header(unique, code, parts.iter().map(|part| part.len()).sum())?;
+        let mut slices = [IoSlice::new(&[]); INLINE_SLICES];
+        slices[0] = IoSlice::new(header.as_bytes());
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        self.write_message(&header, &slices[..=parts.len()])
+    }
+
+    /// Writes a successful reply whose data lies in any number of pieces.
+    pub fn send_vectored(&self, unique: u64, pieces: &[IoSlice<'_>]) -> Result<(), Errno> {
+        if pieces.len() >= SLICES_MAX {
+            let body = pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<u8>>();
+            return self.send(unique, 0, &[&body]);
+        }
+        let header = header(unique, 0, pieces.iter().map(|piece| piece.len()).sum())?;
+        let mut slices = Vec::with_capacity(pieces.len() + 1);
+        slices.push(IoSlice::new(header.as_bytes()));
+        slices.extend_from_slice(pieces);
+        self.write_message(&header, &slices)
+    }
+
+    fn write_message(&self, header: &OutHeader, slices: &[IoSlice<'_>]) -> Result<(), Errno> {
+        loop {
+            match rustix::io::writev(&self.device, slices) {
+                Ok(_) => {
+                    self.counters.on_sent(header.len as usize);
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+fn header(unique: u64, code: i32, body_len: usize) -> Result<OutHeader, Errno> {
+    let len = u32::try_from(size_of::<OutHeader>() + body_len).map_err(|_| Errno::MSGSIZE)?;
+    Ok(OutHeader { len, error: code, unique })
+}
+
+/// Slices of a message that need no allocation, its header included.
+const INLINE_SLICES: usize = 5;
+
+/// UIO_MAXIOV: writev(2) takes no more.
+const SLICES_MAX: usize = 1024;

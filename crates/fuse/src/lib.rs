@@ -1,0 +1,49 @@
+//! FUSE transport for Linux: everything between a file system and `/dev/fuse`, and nothing else.
+//!
+//! ```text
+//! mount ──► Session (INIT) ──► run: one reader thread ──► Handler::handle(Request, Reply)
+//!                │                                              │ inline, or later on any thread
+//!                └──► Notifier: invalidations, any thread       └──► Reply: one writev
+//! ```
+//!
+//! - [`mount`](mount::mount) gives a device and a [`Mount`](mount::Mount); [`Session::start`] shakes
+//!   hands; [`Session::run`] reads until the mount goes.
+//! - One reader on purpose: a second reader on the same connection halves the speed of a single
+//!   client, because the kernel wakes either of them on either CPU. Requests that must wait are
+//!   answered later, from another thread, through their [`Reply`].
+//! - INTERRUPT reaches the handler. It is never answered ENOSYS, which would make the kernel stop
+//!   sending it and processes waiting for a lock unkillable.
+//! - **Notifications can block.** [`Notifier`] methods say which kernel lock they take. Never call
+//!   one from a handler, nor with a lock held that a handler needs: an entry invalidation waits
+//!   for every pending operation in its directory, and no signal ends that wait; only
+//!   [`Mount::abort`](mount::Mount::abort) does.
+//!
+//! Bytes from the kernel are decoded without panics; a malformed request is answered EIO and
+//! counted. A panic in a handler answers EIO, is counted, and ends nothing else.
+
+pub mod abi;
+mod attr;
+mod channel;
+mod counters;
+mod dir_buffer;
+mod in_flight;
+mod init;
+pub mod mount;
+mod notifier;
+mod operation;
+mod reply;
+mod request;
+mod session;
+
+pub use abi::{Forget, InHeader, InitFlags, Opcode, OpenReplyFlags, ROOT_ID, ReleaseFlags, WriteFlags};
+pub use attr::{Attr, Entry, Opened, Statfs, Statx, Timestamp};
+pub use counters::{CounterSnapshot, Counters, NotificationKind};
+pub use dir_buffer::{DirBuffer, FileKind};
+pub use init::{Config, Negotiated};
+pub use notifier::{Notified, Notifier, NotifyError};
+pub use operation::{DecodeError, FileLock, LockKind, Operation, Setattr, TimeOrNow};
+pub use reply::{Delivery, Reply};
+pub use request::Request;
+pub use session::{Handler, Monitor, Session, SessionEnd, SessionError};
+
+pub use rustix::io::Errno;

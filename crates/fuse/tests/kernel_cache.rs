@@ -1,0 +1,243 @@
+//! Goal: pin down what the kernel caches for listings, appends and direct I/O, because the layers
+//! above rely on it. Each test prints what it measured.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use common::{Mounted, SOON, call, mount_default};
+use fuse::{Opcode, OpenReplyFlags, Operation, ROOT_ID};
+use rustix::fs::Dir;
+
+const ENTRIES: usize = 200;
+
+/// How OPENDIR is answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Opendir {
+    Enosys,
+    CacheDir,
+    CacheDirKeepCache,
+    Plain,
+}
+
+fn with_directory(opendir: Opendir) -> Option<(Mounted, u64)> {
+    let mounted = mount_default()?;
+    mounted.fs.no_opendir.store(opendir == Opendir::Enosys, Ordering::Relaxed);
+    let flags = match opendir {
+        Opendir::Enosys | Opendir::Plain => OpenReplyFlags::EMPTY,
+        Opendir::CacheDir => OpenReplyFlags::CACHE_DIR,
+        Opendir::CacheDirKeepCache => OpenReplyFlags::CACHE_DIR | OpenReplyFlags::KEEP_CACHE,
+    };
+    mounted.fs.opendir_flags.store(flags.bits(), Ordering::Relaxed);
+    fs::create_dir(mounted.path("d")).unwrap();
+    let directory = mounted.fs.ino(ROOT_ID, "d");
+    for index in 0..ENTRIES {
+        mounted.fs.create_remote(directory, &format!("f{index:04}"));
+    }
+    Some((mounted, directory))
+}
+
+/// `ls -l`: names and a stat of each.
+fn list(mounted: &Mounted) -> usize {
+    fs::read_dir(mounted.path("d"))
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().metadata().is_ok())
+        .count()
+}
+
+#[test]
+fn second_listing_costs_nothing_if_the_kernel_may_keep_it() {
+    for opendir in [Opendir::Enosys, Opendir::CacheDirKeepCache, Opendir::CacheDir, Opendir::Plain] {
+        let Some((mounted, _)) = with_directory(opendir) else { return };
+        let mut all = Vec::new();
+        for round in 1..=3 {
+            let (count, requests) = mounted.requests_during(|| list(&mounted));
+            println!("OPENDIR {opendir:?}, listing {round} of {ENTRIES} entries: {requests:?}");
+            assert_eq!(count, ENTRIES);
+            all.push(requests);
+        }
+        let is_kept = matches!(opendir, Opendir::Enosys | Opendir::CacheDirKeepCache);
+        let readdirs = all[2].iter().filter(|(opcode, _)| *opcode == Opcode::Readdirplus).count();
+        assert_eq!(readdirs == 0, is_kept, "{opendir:?}");
+        if opendir == Opendir::Enosys {
+            assert_eq!(all[2], []);
+        }
+    }
+}
+
+/// What is done after a remote create, before listing again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Nothing,
+    InvalAttributes,
+    InvalAttributesOfNewMtime,
+    InvalAll,
+    ExpireKnownName,
+    ExpireUnknownName,
+    ExpireCachedNegative,
+    IncEpoch,
+    IncEpochWithNewMtime,
+}
+
+/// Returns whether a new listing, and a rewound old stream, show a file made remotely.
+fn sees_remote_create(opendir: Opendir, step: Step) -> Option<(bool, bool)> {
+    let (mounted, directory) = with_directory(opendir)?;
+    for _ in 0..3 {
+        list(&mounted);
+    }
+    if step == Step::ExpireCachedNegative {
+        _ = fs::metadata(mounted.path("d/new"));
+    }
+    let mut stream = Dir::new(File::open(mounted.path("d")).unwrap()).unwrap();
+    let before = stream.by_ref().count();
+    mounted.fs.create_remote(directory, "new");
+    if matches!(step, Step::InvalAttributesOfNewMtime | Step::IncEpochWithNewMtime) {
+        mounted.fs.touch_remote(directory);
+    }
+    let notifier = &mounted.notifier;
+    match step {
+        Step::Nothing => {}
+        Step::InvalAttributes | Step::InvalAttributesOfNewMtime => {
+            _ = notifier.inval_inode(directory, -1, 0).unwrap()
+        }
+        Step::InvalAll => _ = notifier.inval_inode(directory, 0, 0).unwrap(),
+        Step::ExpireKnownName => _ = notifier.expire_entry(directory, OsStr::new("f0000")).unwrap(),
+        Step::ExpireUnknownName | Step::ExpireCachedNegative => {
+            _ = notifier.expire_entry(directory, OsStr::new("new")).unwrap();
+        }
+        Step::IncEpoch | Step::IncEpochWithNewMtime => _ = notifier.inc_epoch().unwrap(),
+    }
+    // The old stream first: a new open would refresh the shared cache for it.
+    stream.rewind();
+    let old_stream = stream.by_ref().count() > before;
+    let (count, requests) = mounted.requests_during(|| list(&mounted));
+    println!(
+        "OPENDIR {opendir:?}, {step:?}: new listing {count} entries, {requests:?}; open stream new: {old_stream}"
+    );
+    Some((count > ENTRIES, old_stream))
+}
+
+#[test]
+fn what_invalidates_a_cached_listing() {
+    for opendir in [Opendir::Enosys, Opendir::CacheDirKeepCache] {
+        for step in [
+            Step::Nothing,
+            Step::InvalAttributes,
+            Step::InvalAttributesOfNewMtime,
+            Step::InvalAll,
+            Step::ExpireKnownName,
+            Step::ExpireUnknownName,
+            Step::ExpireCachedNegative,
+            Step::IncEpoch,
+            Step::IncEpochWithNewMtime,
+        ] {
+            let Some((new_listing, old_stream)) = sees_remote_create(opendir, step) else { return };
+            if step == Step::Nothing {
+                assert!(!new_listing && !old_stream);
+            }
+            if matches!(step, Step::InvalAll | Step::ExpireKnownName | Step::ExpireCachedNegative) {
+                assert!(new_listing && old_stream, "{step:?}");
+            }
+            if step == Step::InvalAttributesOfNewMtime {
+                assert!(new_listing && !old_stream);
+            }
+        }
+    }
+}
+
+#[test]
+fn append_is_visible_to_the_server_in_both_modes() {
+    for flags in [OpenReplyFlags::EMPTY, OpenReplyFlags::DIRECT_IO] {
+        let Some(mounted) = mount_default() else { return };
+        mounted.fs.open_flags.store(flags.bits(), Ordering::Relaxed);
+        fs::write(mounted.path("f"), b"0123456789").unwrap();
+        let mut file = OpenOptions::new().append(true).open(mounted.path("f")).unwrap();
+        mounted.fs.take_seen();
+        file.write_all(b"x").unwrap();
+        let seen = mounted.fs.take_seen();
+        let write = seen.iter().find(|seen| seen.opcode == Opcode::Write).unwrap();
+        println!("append with {flags:?}: {}", write.detail);
+        let open_flags = write.detail.split("open_flags=0o").nth(1).unwrap();
+        assert!(u32::from_str_radix(open_flags, 8).unwrap() & common::mem_fs::O_APPEND != 0);
+    }
+}
+
+#[test]
+fn direct_append_reaches_the_true_end_and_is_seen_by_cached_readers() {
+    for remote_growth in [false, true] {
+        let Some(mounted) = mount_default() else { return };
+        mounted.fs.append_at_end.store(true, Ordering::Relaxed);
+        fs::write(mounted.path("f"), b"0123456789").unwrap();
+        let ino = mounted.fs.ino(ROOT_ID, "f");
+        let reader = File::open(mounted.path("f")).unwrap();
+        reader.read_exact_at(&mut [0; 10], 0).unwrap();
+        mounted.fs.open_flags.store(OpenReplyFlags::DIRECT_IO.bits(), Ordering::Relaxed);
+        let mut appender = OpenOptions::new().append(true).open(mounted.path("f")).unwrap();
+        if remote_growth {
+            mounted.fs.set_remote(ino, b"0123456789ABCDEF");
+        }
+        mounted.fs.take_seen();
+        appender.write_all(b"appended").unwrap();
+        let write = mounted.fs.take_seen().into_iter().find(|seen| seen.opcode == Opcode::Write).unwrap();
+        let mut content = vec![0; 100];
+        let (len, requests) = mounted.requests_during(|| reader.read_at(&mut content, 0).unwrap());
+        let size = reader.metadata().unwrap().len();
+        println!(
+            "remote growth {remote_growth}: {}; server has {:?}; cached reader sees {:?} with {requests:?}, size {size}",
+            write.detail,
+            String::from_utf8_lossy(&mounted.fs.content(ino)),
+            String::from_utf8_lossy(&content[..len]),
+        );
+        if !remote_growth {
+            assert_eq!(&content[..len], b"0123456789appended");
+        }
+        mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+        let len = reader.read_at(&mut content, 0).unwrap();
+        assert_eq!(content[..len], mounted.fs.content(ino)[..], "after inval_inode");
+    }
+}
+
+#[test]
+fn direct_overwrite_is_seen_by_cached_readers() {
+    let Some(mounted) = mount_default() else { return };
+    fs::write(mounted.path("f"), vec![1; 8192]).unwrap();
+    let reader = File::open(mounted.path("f")).unwrap();
+    reader.read_exact_at(&mut [0; 8192], 0).unwrap();
+    mounted.fs.open_flags.store(OpenReplyFlags::DIRECT_IO.bits(), Ordering::Relaxed);
+    let writer = OpenOptions::new().write(true).open(mounted.path("f")).unwrap();
+    writer.write_all_at(&[2; 100], 50).unwrap();
+    let mut byte = [0];
+    let (_, requests) = mounted.requests_during(|| reader.read_exact_at(&mut byte, 60).unwrap());
+    println!("cached reader after a direct overwrite: {byte:?}, {requests:?}");
+    assert_eq!(byte, [2]);
+}
+
+#[test]
+fn page_read_while_a_write_to_it_waits_stays_stale_until_invalidated_again() {
+    let Some(mounted) = mount_default() else { return };
+    fs::write(mounted.path("f"), vec![1; 4096]).unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let writer = OpenOptions::new().read(true).write(true).open(mounted.path("f")).unwrap();
+    let reader = File::open(mounted.path("f")).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Write { .. }));
+    let write = call(move || writer.write_all_at(&[2; 4096], 0).unwrap());
+    mounted.wait_parked(1);
+    mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+    let mut byte = [0];
+    reader.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [1], "the server has not done the write yet");
+    mounted.fs.release_all();
+    assert!(write.returns_within(SOON));
+    write.join();
+    reader.read_exact_at(&mut byte, 0).unwrap();
+    println!("after the write was answered the reader sees {byte:?}");
+    mounted.notifier.inval_inode(ino, 0, 4096).unwrap();
+    reader.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [2]);
+}

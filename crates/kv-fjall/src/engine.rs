@@ -1,0 +1,285 @@
+//! The engine: commits, syncs and reads of an opened volume.
+//!
+//! Lock order: `syncer`, then `writer`. Neither is taken by a read. `failed` is a leaf.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use fjall::{AbstractTree, Database, Keyspace, PersistMode, Readable, Snapshot, UserValue};
+use kv::{
+    Batch, Claim, Direction, Engine, EngineError, FileWitness, Generation, KeyRange, Mark, Page,
+    RESERVED_KEY, Reserved, Result, ScanLimit, Seq, Witness,
+};
+use parking_lot::Mutex;
+
+use crate::{
+    Options,
+    failure::{During, explain_background, guarded},
+    journal::JournalSync,
+    open,
+};
+
+/// A volume in a directory, on fjall.
+pub struct FjallEngine {
+    // fjall ends, waiting for its threads, before `_lock` gives the volume free.
+    keyspace: Keyspace,
+    database: Database,
+    engine_dir: PathBuf,
+    dir: PathBuf,
+    options: Options,
+    generation: Generation,
+    /// Held while a batch is written; the number is the last batch's.
+    writer: Mutex<()>,
+    last_seq: AtomicU64,
+    /// Held while a sync runs: those that wait find their batch durable when they get it.
+    syncer: Mutex<Syncer>,
+    /// A second view of the witness, so that a commit need not wait for a sync.
+    fence: FileWitness,
+    /// The first failure of a write. Never cleared.
+    failed: Mutex<Option<Failed>>,
+    _lock: File,
+}
+
+struct Syncer {
+    journal: JournalSync,
+    witness: FileWitness,
+    durable: Seq,
+}
+
+/// Why no more writes are taken.
+enum Failed {
+    Fenced { stored: Generation },
+    Poisoned { since: String },
+}
+
+impl FjallEngine {
+    /// Opens the volume in `dir`, or creates it, and claims it.
+    ///
+    /// Reads the journals twice, ours and fjall's reading; see [`Options::memtable_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` where another process has it open; `Fenced`; `Behind` and `Corrupt` where it is damaged;
+    /// `Full`, `Io`. A volume that was refused can be looked at again: nothing synced is removed.
+    pub fn open(dir: &Path, options: Options, claim: Claim) -> Result<Self> {
+        let opened = open::open(dir, options, claim)?;
+        let witness_path = open::witness_path(dir);
+        let Some(fence) = FileWitness::open(&witness_path)? else {
+            return Err(EngineError::corrupt("the witness vanished", witness_path));
+        };
+        let engine_dir = open::engine_dir(dir);
+        let syncer = Syncer {
+            journal: JournalSync::new(engine_dir.clone()),
+            witness: opened.witness,
+            durable: opened.last,
+        };
+        Ok(Self {
+            keyspace: opened.keyspace,
+            database: opened.database,
+            engine_dir,
+            dir: dir.to_owned(),
+            options,
+            generation: claim.generation,
+            writer: Mutex::new(()),
+            last_seq: AtomicU64::new(opened.last.0),
+            syncer: Mutex::new(syncer),
+            fence,
+            failed: Mutex::new(None),
+            _lock: opened.lock,
+        })
+    }
+
+    /// Refuses after a failure, and once a later generation stands in the witness.
+    fn check_writable(&self) -> Result<()> {
+        self.refuse_if_failed()?;
+        let stored = self.fence.stored_generation()?;
+        if stored > self.generation {
+            self.failed.lock().get_or_insert(Failed::Fenced { stored });
+        }
+        self.refuse_if_failed()
+    }
+
+    fn refuse_if_failed(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            None => Ok(()),
+            Some(Failed::Fenced { stored }) => {
+                Err(EngineError::Fenced { stored: *stored, claimed: self.generation })
+            }
+            Some(Failed::Poisoned { since }) => Err(EngineError::Poisoned { since: since.clone() }),
+        }
+    }
+
+    /// Poisons the handle and returns the error to answer.
+    fn poison(&self, error: EngineError) -> EngineError {
+        let error = match error {
+            // From fjall, whose own thread failed before this call.
+            EngineError::Poisoned { .. } => explain_background(&self.dir, self.options.memtable_bytes),
+            error => error,
+        };
+        self.failed.lock().get_or_insert_with(|| Failed::Poisoned { since: error.to_string() });
+        error
+    }
+
+    /// Waits until fjall's background work has caught up enough to take a batch.
+    ///
+    /// fjall's own waits, at 4 sealed memtables and at 30 runs, have no end when its threads died; so ours
+    /// begin earlier. One batch seals at most one memtable, and only one writes at a time.
+    fn wait_for_room(&self) -> Result<()> {
+        let mut waits = 0_u32;
+        while self.keyspace.sealed_memtable_count() >= 3 || self.keyspace.tree.l0_run_count() >= 20 {
+            if waits.is_multiple_of(100) {
+                // Writes nothing; tells whether fjall is poisoned.
+                guarded(During::Write, "waiting for flushes", &self.engine_dir, || {
+                    self.database.persist(PersistMode::Buffer)
+                })?;
+            }
+            if waits == WAITS_MAX {
+                let what = format!("flushes and compactions made no room for {WAITS_MAX} ms");
+                return Err(EngineError::Unavailable { what, source: None });
+            }
+            waits += 1;
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn write(&self, batch: Batch) -> Result<()> {
+        self.wait_for_room()?;
+        let seq = batch.seq;
+        let mut contents_crc = 0;
+        for (key, value) in &batch.puts {
+            contents_crc = Reserved::contents_crc(contents_crc, key, Some(value));
+        }
+        for key in &batch.deletes {
+            contents_crc = Reserved::contents_crc(contents_crc, key, None);
+        }
+        let reserved = Reserved { seq, generation: self.generation, contents_crc };
+        guarded(During::Write, "writing a batch", &self.engine_dir, || {
+            let count = batch.puts.len() + batch.deletes.len() + 1;
+            let mut writes = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), count)
+                .durability(Some(PersistMode::Buffer));
+            for (key, value) in batch.puts {
+                writes.insert(&self.keyspace, key, value);
+            }
+            for key in batch.deletes {
+                writes.remove(&self.keyspace, key);
+            }
+            writes.insert(&self.keyspace, RESERVED_KEY, reserved.encode());
+            writes.commit()
+        })?;
+        self.last_seq.store(seq.0, Ordering::Release);
+        Ok(())
+    }
+
+    fn read_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if key.is_empty() || key == RESERVED_KEY {
+            return Ok(None);
+        }
+        let value = guarded(During::Read, "reading a record", &self.engine_dir, || {
+            snapshot.get(&self.keyspace, key)
+        })?;
+        Ok(value.map(|value: UserValue| value.to_vec()))
+    }
+}
+
+impl Engine for FjallEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read_at(&self.database.snapshot(), key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let snapshot = self.database.snapshot();
+        keys.iter().map(|key| self.read_at(&snapshot, key)).collect()
+    }
+
+    fn scan(&self, range: &KeyRange, limit: ScanLimit, direction: Direction) -> Result<Page> {
+        if range.is_empty() {
+            return Ok(Page::default());
+        }
+        let mut iter = self.database.snapshot().range(&self.keyspace, &range.start[..]..&range.end[..]);
+        let entries = std::iter::from_fn(|| {
+            loop {
+                let entry = guarded(During::Read, "scanning", &self.engine_dir, || {
+                    let guard = match direction {
+                        Direction::Forward => iter.next(),
+                        Direction::Backward => iter.next_back(),
+                    };
+                    guard.map(fjall::Guard::into_inner).transpose()
+                });
+                match entry {
+                    Ok(Some((key, _))) if *key == *RESERVED_KEY => {}
+                    Ok(entry) => return entry.map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        });
+        Page::collect(entries, limit)
+    }
+
+    fn last_seq(&self) -> Seq {
+        Seq(self.last_seq.load(Ordering::Acquire))
+    }
+
+    fn commit(&self, batch: Batch) -> Result<()> {
+        let _writer = self.writer.lock();
+        self.check_writable()?;
+        batch.check(self.last_seq())?;
+        self.write(batch).map_err(|error| self.poison(error))
+    }
+
+    fn sync(&self) -> Result<Seq> {
+        let asked = self.last_seq();
+        let mut syncer = self.syncer.lock();
+        self.check_writable()?;
+        if syncer.durable >= asked {
+            return Ok(syncer.durable);
+        }
+        let seq = self.last_seq();
+        let syncer = &mut *syncer;
+        let mark = Mark { seq, generation: self.generation };
+        syncer
+            .journal
+            .sync()
+            .and_then(|()| syncer.witness.record(mark))
+            .map_err(|error| self.poison(error))?;
+        syncer.durable = seq;
+        Ok(seq)
+    }
+
+    fn disk_bytes(&self) -> Result<u64> {
+        allocated_bytes(&self.dir).map_err(|source| EngineError::Io {
+            what: "measuring the volume",
+            path: self.dir.clone(),
+            source,
+        })
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.sync().map(|_| ())
+    }
+}
+
+/// Adds up the allocated blocks below `dir`. Files that vanish meanwhile count nothing.
+fn allocated_bytes(dir: &Path) -> io::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => sum += allocated_bytes(&entry.path())?,
+            Ok(metadata) => sum += metadata.blocks() * 512,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sum)
+}
+
+/// Longest wait for background work, in waits of a millisecond.
+const WAITS_MAX: u32 = 60_000;

@@ -1,0 +1,308 @@
+//! fjall's journals, read and synced from outside.
+//!
+//! Format of fjall 3.1 (`fjall:src/journal/entry.rs`), little-endian, files `<id>.jnl` in ascending order:
+//!
+//! | entry | bytes |
+//! | --- | --- |
+//! | start | 1, item count u32, fjall's sequence number u64 |
+//! | item | 2, type u8 (0 value, 1 tombstone), compression u8 (0), keyspace u64, key len u16, value len u32, stored len u32, key, value |
+//! | end | 3, xxh3 u64, `FJL` 3 |
+//!
+//! A file is preallocated with zeros. Every batch of ours carries the reserved record, whose checksum covers
+//! the batch, so fjall's own need not be computed. A journal other than the last was synced when it was sealed.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use kv::{EngineError, Mark, RESERVED_KEY, Reserved, Result, Seq};
+
+/// What the journals of a volume hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// Oldest batch, `None` where all journals are empty.
+    pub first: Option<Reserved>,
+    /// Newest batch.
+    pub last: Option<Reserved>,
+}
+
+/// Reads all journals in `dir` and checks that they are one unbroken run that reaches the `witness`.
+///
+/// A tail of the last journal that cannot be read and was never synced is cut off, so that fjall, which
+/// refuses some of them, finds a clean end.
+///
+/// # Errors
+///
+/// `Corrupt`, naming the file, for a hole or a damaged batch that was synced; `Behind` where the run ends
+/// before the witness. Nothing on disk is changed then.
+pub(crate) fn check(dir: &Path, witness: Mark) -> Result<Contents> {
+    let paths = list(dir)?;
+    let mut contents = Contents::default();
+    let mut broken: Option<&Path> = None;
+    for (index, (_, path)) in paths.iter().enumerate() {
+        let is_last = index + 1 == paths.len();
+        let scan = scan(path, contents.last)?;
+        // The journal before ended early, and yet batches follow.
+        if let (Some(early), Some(_)) = (broken, scan.first) {
+            return Err(EngineError::corrupt("journal ends amid its batches", early));
+        }
+        contents.first = contents.first.or(scan.first);
+        contents.last = scan.last.or(contents.last);
+        match scan.stop {
+            Stop::Clean => {}
+            Stop::Gap { expected, found } => {
+                let what = format!("batch {found} follows where {expected} should");
+                return Err(EngineError::corrupt(what, path));
+            }
+            Stop::Damaged { seq, offset } if !is_last || seq <= witness.seq => {
+                let what = format!("checksum of batch {seq} is wrong, at offset {offset}");
+                return Err(EngineError::corrupt(what, path));
+            }
+            Stop::Torn if !is_last => broken = Some(path),
+            Stop::Damaged { .. } | Stop::Torn => {
+                check_reaches(contents.last, witness, dir)?;
+                cut(path, scan.valid_len)?;
+            }
+        }
+    }
+    if contents.last.is_some() {
+        check_reaches(contents.last, witness, dir)?;
+    }
+    Ok(contents)
+}
+
+fn check_reaches(last: Option<Reserved>, witness: Mark, dir: &Path) -> Result<()> {
+    match last {
+        Some(last) if last.seq < witness.seq => {
+            Err(EngineError::Behind { engine_seq: last.seq, witness_seq: witness.seq, path: dir.into() })
+        }
+        // Without a batch the tables decide, once fjall has opened them.
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn cut(path: &Path, len: u64) -> Result<()> {
+    log::warn!("journal {}: cutting off an unsynced tail that cannot be read, at {len}", path.display());
+    let cut = || {
+        OpenOptions::new()
+            .write(true)
+            .open(path)
+            .and_then(|file| file.set_len(len).and_then(|()| file.sync_all()))
+    };
+    cut().map_err(|source| EngineError::write("cutting the journal's tail", path, source))
+}
+
+/// Lists the journals, oldest first.
+fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let fail = |source| EngineError::Io { what: "listing the journals", path: dir.into(), source };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if path.extension().is_none_or(|extension| extension != "jnl") {
+            continue;
+        }
+        match path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()) {
+            Some(id) => found.push((id, path)),
+            None => return Err(EngineError::corrupt("journal with a name that is no number", path)),
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+#[derive(Debug)]
+struct Scan {
+    first: Option<Reserved>,
+    last: Option<Reserved>,
+    /// End of the last sound batch.
+    valid_len: u64,
+    stop: Stop,
+}
+
+/// Where and why the reading of a journal ended.
+#[derive(Debug)]
+enum Stop {
+    /// At the end of the file or at its zeros, between two batches.
+    Clean,
+    /// At bytes that are no batch, or not a whole one.
+    Torn,
+    /// At a whole batch with a wrong checksum.
+    Damaged { seq: Seq, offset: u64 },
+    /// At a sound batch that does not follow the one before.
+    Gap { expected: Seq, found: Seq },
+}
+
+fn scan(path: &Path, mut previous: Option<Reserved>) -> Result<Scan> {
+    let mut last_order = None;
+    let fail = |source| EngineError::Io { what: "reading the journal", path: path.into(), source };
+    let file = File::open(path).map_err(fail)?;
+    let left = file.metadata().map_err(fail)?.len();
+    let mut reader =
+        Reader { file: BufReader::with_capacity(1 << 20, file), left, key: vec![], value: vec![] };
+    let mut scan = Scan { first: None, last: None, valid_len: 0, stop: Stop::Clean };
+    loop {
+        let found = reader.read_batch().map_err(fail)?;
+        let end = left - reader.left;
+        match found {
+            Found::Nothing => return Ok(scan),
+            Found::Torn => return Ok(Scan { stop: Stop::Torn, ..scan }),
+            Found::Batch { order, reserved, contents_crc } => {
+                let offset = scan.valid_len;
+                let guess = previous.map_or(Seq(1), |previous| previous.seq.next());
+                let Some(reserved) = reserved else {
+                    return Ok(Scan { stop: Stop::Damaged { seq: guess, offset }, ..scan });
+                };
+                // fjall's number of the batch has no checksum; a lower one would hide newer values behind older.
+                let is_out_of_order = last_order.is_some_and(|before| order <= before);
+                if reserved.contents_crc != contents_crc || is_out_of_order {
+                    return Ok(Scan { stop: Stop::Damaged { seq: reserved.seq, offset }, ..scan });
+                }
+                if previous.is_some_and(|previous| !follows(previous, reserved)) {
+                    return Ok(Scan { stop: Stop::Gap { expected: guess, found: reserved.seq }, ..scan });
+                }
+                last_order = Some(order);
+                previous = Some(reserved);
+                scan.first = scan.first.or(previous);
+                scan.last = previous;
+                scan.valid_len = end;
+            }
+        }
+    }
+}
+
+/// A batch has the next number and the same generation; a claim has the same number and a greater generation.
+fn follows(previous: Reserved, next: Reserved) -> bool {
+    let is_batch = next.seq == previous.seq.next() && next.generation == previous.generation;
+    let is_claim = next.seq == previous.seq && next.generation > previous.generation;
+    is_batch || is_claim
+}
+
+enum Found {
+    Nothing,
+    Torn,
+    /// A whole batch, with fjall's number of it.
+    Batch {
+        order: u64,
+        reserved: Option<Reserved>,
+        contents_crc: u32,
+    },
+}
+
+struct Reader {
+    file: BufReader<File>,
+    left: u64,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Reader {
+    fn read_batch(&mut self) -> io::Result<Found> {
+        let Some([tag]) = self.take::<1>()? else { return Ok(Found::Nothing) };
+        match tag {
+            0 => return Ok(Found::Nothing),
+            TAG_START => {}
+            _ => return Ok(Found::Torn),
+        }
+        let Some(head) = self.take::<12>()? else { return Ok(Found::Torn) };
+        let [a, b, c, d, order @ ..] = head;
+        let item_count = u32::from_le_bytes([a, b, c, d]);
+        let order = u64::from_le_bytes(order);
+        let mut reserved = None;
+        let mut contents_crc = 0;
+        for _ in 0..item_count {
+            let Some(is_put) = self.read_item()? else { return Ok(Found::Torn) };
+            if self.key == RESERVED_KEY {
+                reserved = Reserved::decode(&self.value);
+            } else {
+                contents_crc = Reserved::contents_crc(contents_crc, &self.key, is_put.then_some(&self.value));
+            }
+        }
+        match self.take::<13>()? {
+            Some([TAG_END, .., b'F', b'J', b'L', 3]) => Ok(Found::Batch { order, reserved, contents_crc }),
+            Some(_) | None => Ok(Found::Torn),
+        }
+    }
+
+    /// Reads an item into `key` and `value`; returns whether it is a put, `None` where it is no item.
+    fn read_item(&mut self) -> io::Result<Option<bool>> {
+        let Some(head) = self.take::<21>()? else { return Ok(None) };
+        let [TAG_ITEM, kind @ (0 | 1), 0, _, _, _, _, _, _, _, _, k0, k1, v0, v1, v2, v3, s0, s1, s2, s3] =
+            head
+        else {
+            return Ok(None);
+        };
+        let value_len = u32::from_le_bytes([v0, v1, v2, v3]);
+        let key_len = u16::from_le_bytes([k0, k1]);
+        // Checked before anything is allocated: the lengths may be damaged.
+        let is_whole = u64::from(key_len) + u64::from(value_len) <= self.left;
+        if value_len != u32::from_le_bytes([s0, s1, s2, s3]) || !is_whole {
+            return Ok(None);
+        }
+        self.left -= u64::from(key_len) + u64::from(value_len);
+        self.key.resize(usize::from(key_len), 0);
+        self.value.resize(value_len as usize, 0);
+        self.file.read_exact(&mut self.key)?;
+        self.file.read_exact(&mut self.value)?;
+        Ok(Some(kind == 0))
+    }
+
+    /// Takes `N` bytes; `None` where the file has fewer left.
+    fn take<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>> {
+        if self.left < N as u64 {
+            return Ok(None);
+        }
+        let mut bytes = [0; N];
+        self.file.read_exact(&mut bytes)?;
+        self.left -= N as u64;
+        Ok(Some(bytes))
+    }
+}
+
+const TAG_START: u8 = 1;
+const TAG_ITEM: u8 = 2;
+const TAG_END: u8 = 3;
+
+/// Syncs the journal that fjall writes now, without fjall's lock.
+///
+/// fjall syncs a journal before it starts the next, and creates that one durably before it writes to it. So the
+/// newest file, listed after a batch was committed, holds the batch or everything up to it is durable already.
+/// The descriptor is kept, because the kernel tells a write error once to each descriptor opened before it.
+#[derive(Debug)]
+pub(crate) struct JournalSync {
+    dir: PathBuf,
+    open: Option<(u64, File)>,
+}
+
+impl JournalSync {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir, open: None }
+    }
+
+    /// Makes durable what was committed before the call.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, `Io` where the system cannot write; `Corrupt` where no journal is there.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        loop {
+            let Some((id, path)) = list(&self.dir)?.pop() else {
+                return Err(EngineError::corrupt("no journal", &self.dir));
+            };
+            let fail = |source| EngineError::write("syncing the journal", &path, source);
+            if self.open.as_ref().is_none_or(|(open, _)| *open != id) {
+                match File::open(&path) {
+                    Ok(file) => self.open = Some((id, file)),
+                    // Sealed, flushed and deleted meanwhile: look again for the newest.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(fail(error)),
+                }
+            }
+            return match &self.open {
+                Some((_, file)) => file.sync_data().map_err(fail),
+                None => Ok(()),
+            };
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The key-value engine of directory volumes, on fjall 3.
+//!
+//! [`FjallEngine`] keeps one volume in one directory:
+//!
+//! | path | holds |
+//! | --- | --- |
+//! | `lock` | `flock` of the process that has the volume open |
+//! | `witness` | the last durable batch, see [`kv::FileWitness`] |
+//! | `engine/` | fjall's files, in one keyspace |
+//! | `damaged` | present once damage was found that a second opening could no longer see; its text says what |
+//!
+//! # What is built around fjall, and why
+//!
+//! - fjall's replay ends silently at the first journal page it cannot read, and truncates the journal there. So
+//!   the journals are read before fjall sees them (module `journal`): every batch carries its number and a checksum,
+//!   and a hole, a flipped byte or an end before the witness is reported with nothing changed on disk.
+//! - fjall deletes a keyspace that its own catalogue does not name, and makes a new one where files are gone.
+//!   So what must be there is checked first.
+//! - fjall's own sync holds its journal lock, which stops commits for as long as the disk takes. So the journal
+//!   file is synced through a descriptor of ours.
+//! - fjall's commit waits without end for a background thread that may have died. So the wait is ours, ends
+//!   when fjall is poisoned, and has a limit.
+//! - fjall may panic on damaged files. Every call is caught.
+//!
+//! # Threads
+//!
+//! [`Options::worker_threads`] threads of fjall for flushes and compactions; none of ours.
+
+mod engine;
+mod failure;
+mod journal;
+mod open;
+mod options;
+
+pub use engine::FjallEngine;
+pub use options::Options;

@@ -1,0 +1,203 @@
+//! Opening: what must be there, what the journals hold, then fjall, then the claim.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use kv::{Claim, EngineError, FileWitness, Mark, RESERVED_KEY, Reserved, Result, Seq, Witness};
+
+use crate::{
+    Options,
+    failure::{During, guarded},
+    journal::{self, Contents},
+};
+
+/// An opened and claimed volume.
+pub(crate) struct Opened {
+    // Dropped in this order: fjall ends before the lock is given free.
+    pub keyspace: Keyspace,
+    pub database: Database,
+    pub witness: FileWitness,
+    pub last: Seq,
+    pub lock: File,
+}
+
+pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened> {
+    let io_error = |what, path: &Path, source| EngineError::write(what, path, source);
+    fs::create_dir_all(dir).map_err(|source| io_error("creating the volume", dir, source))?;
+    let lock = lock(&dir.join("lock"))?;
+    check_marker(&dir.join(DAMAGED))?;
+    let engine_dir = engine_dir(dir);
+    let mut witness = open_witness(dir, &engine_dir)?;
+    refuse_unless_newer(witness.mark(), claim)?;
+
+    let is_new = witness.mark() == Mark::default();
+    let contents = if is_new {
+        // A creation that did not come to its end: nothing was ever answered.
+        remove_if_there(&engine_dir).map_err(|source| io_error("removing", &engine_dir, source))?;
+        Contents::default()
+    } else {
+        check_layout(&engine_dir)?;
+        journal::check(&engine_dir, witness.mark())?
+    };
+    let (database, keyspace) = open_fjall(&engine_dir, options)?;
+    let stored = if is_new {
+        Reserved::default()
+    } else {
+        check_opened(&database, &keyspace, contents, witness.mark(), &engine_dir).inspect_err(|error| {
+            leave_marker(&dir.join(DAMAGED), error);
+        })?
+    };
+    refuse_unless_newer(Mark { seq: stored.seq, generation: stored.generation }, claim)?;
+
+    let claimed = Reserved { generation: claim.generation, contents_crc: 0, ..stored };
+    guarded(During::Write, "writing the claim", &engine_dir, || {
+        let mut batch = database.batch().durability(Some(PersistMode::SyncAll));
+        batch.insert(&keyspace, RESERVED_KEY, claimed.encode());
+        batch.commit()
+    })?;
+    witness.record(Mark { seq: stored.seq, generation: claim.generation })?;
+    Ok(Opened { keyspace, database, witness, last: stored.seq, lock })
+}
+
+/// Returns where fjall's files of the volume `dir` are.
+pub(crate) fn engine_dir(dir: &Path) -> PathBuf {
+    dir.join("engine")
+}
+
+/// Returns where the witness of the volume `dir` is.
+pub(crate) fn witness_path(dir: &Path) -> PathBuf {
+    dir.join("witness")
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let fail = |source| EngineError::write("locking", path, source);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("{} is locked by another process or handle", path.display());
+            Err(EngineError::Unavailable { what, source: None })
+        }
+        Err(TryLockError::Error(source)) => Err(fail(source)),
+    }
+}
+
+fn check_marker(path: &Path) -> Result<()> {
+    match fs::read_to_string(path) {
+        Ok(text) => Err(EngineError::corrupt(format!("found damaged before: {text}"), path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(EngineError::Io { what: "reading", path: path.into(), source }),
+    }
+}
+
+/// Remembers damage that fjall's opening may have covered up. Best effort: the error is returned in any case.
+fn leave_marker(path: &Path, error: &EngineError) {
+    if !matches!(error, EngineError::Corrupt { .. }) {
+        return;
+    }
+    let written = fs::write(path, error.to_string()).and_then(|()| File::open(path)?.sync_all());
+    if let Err(failure) = written {
+        log::error!("could not leave {}: {failure}", path.display());
+    }
+}
+
+/// Opens the witness, or creates it where the volume is new.
+fn open_witness(dir: &Path, engine_dir: &Path) -> Result<FileWitness> {
+    let path = witness_path(dir);
+    if let Some(witness) = FileWitness::open(&path)? {
+        return Ok(witness);
+    }
+    match engine_dir.try_exists() {
+        Ok(false) => FileWitness::create(&path),
+        Ok(true) => Err(EngineError::corrupt("the witness is missing beside an engine", path)),
+        Err(source) => Err(EngineError::Io { what: "looking for the engine", path, source }),
+    }
+}
+
+fn refuse_unless_newer(stored: Mark, claim: Claim) -> Result<()> {
+    if claim.generation > stored.generation {
+        return Ok(());
+    }
+    Err(EngineError::Fenced { stored: stored.generation, claimed: claim.generation })
+}
+
+fn remove_if_there(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the files without which fjall would start anew or delete what it cannot place.
+fn check_layout(engine_dir: &Path) -> Result<()> {
+    for name in ["version", "lock", "keyspaces/0/current", "keyspaces/1/current"] {
+        let path = engine_dir.join(name);
+        match path.try_exists() {
+            Ok(true) => {}
+            Ok(false) => return Err(EngineError::corrupt("file is missing", path)),
+            Err(source) => return Err(EngineError::Io { what: "looking for a file", path, source }),
+        }
+    }
+    Ok(())
+}
+
+fn open_fjall(engine_dir: &Path, options: Options) -> Result<(Database, Keyspace)> {
+    guarded(During::Open, "opening fjall", engine_dir, || {
+        let database = Database::builder(engine_dir)
+            .cache_size(options.cache_bytes)
+            .worker_threads(options.worker_threads.max(1))
+            .open()?;
+        let keyspace = database
+            .keyspace("kv", || KeyspaceCreateOptions::default().max_memtable_size(options.memtable_bytes))?;
+        Ok((database, keyspace))
+    })
+}
+
+/// Compares what fjall opened with the journals and the witness; returns the newest reserved record.
+fn check_opened(
+    database: &Database,
+    keyspace: &Keyspace,
+    contents: Contents,
+    witness: Mark,
+    engine_dir: &Path,
+) -> Result<Reserved> {
+    let read = |read: &dyn Fn() -> fjall::Result<Option<fjall::UserValue>>| -> Result<Option<Reserved>> {
+        match guarded(During::Read, "reading the reserved record", engine_dir, read)? {
+            None => Ok(None),
+            Some(bytes) => match Reserved::decode(&bytes) {
+                Some(reserved) => Ok(Some(reserved)),
+                None => Err(EngineError::corrupt("the reserved record cannot be decoded", engine_dir)),
+            },
+        }
+    };
+    // What the tables hold, without the journals: the newest version of the record that was flushed.
+    let flushed = match keyspace.tree.get_highest_persisted_seqno() {
+        None => None,
+        Some(seqno) => read(&|| Ok(keyspace.tree.get(RESERVED_KEY, seqno + 1)?))?,
+    };
+    if let Some(first) = contents.first {
+        let flushed = flushed.unwrap_or_default();
+        if first.seq > flushed.seq.next() {
+            let what = format!("batches {} to {} are in no journal", flushed.seq.next(), first.seq.0 - 1);
+            return Err(EngineError::corrupt(what, engine_dir));
+        }
+    }
+    let Some(stored) = read(&|| database.snapshot().get(keyspace, RESERVED_KEY))? else {
+        return Err(EngineError::corrupt("the reserved record is missing", engine_dir));
+    };
+    if stored.seq < witness.seq {
+        let path = engine_dir.into();
+        return Err(EngineError::Behind { engine_seq: stored.seq, witness_seq: witness.seq, path });
+    }
+    if contents.last.is_some_and(|last| last.seq != stored.seq) {
+        return Err(EngineError::corrupt("fjall did not replay all of its journals", engine_dir));
+    }
+    Ok(stored)
+}
+
+/// File that remembers damage.
+const DAMAGED: &str = "damaged";

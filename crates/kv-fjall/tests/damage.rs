@@ -1,0 +1,361 @@
+//! Damages a volume by hand and opens it: synced batches are never missing without a word, nothing panics.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use kv::{Direction, Engine, EngineError, FileWitness, Generation, KeyRange, Mark, ScanLimit, Seq, Witness};
+use kv_fjall::{FjallEngine, Options};
+
+mod common;
+use common::{Scratch, batch, open};
+
+const SYNCED: u64 = 200;
+const COMMITTED: u64 = 240;
+
+/// Batches up to `SYNCED` are synced, those up to `COMMITTED` are not.
+struct Template {
+    scratch: Scratch,
+    /// Length of the journal when `SYNCED` was synced.
+    synced_len: u64,
+    full_len: u64,
+}
+
+impl Template {
+    fn new() -> Self {
+        let scratch = Scratch::new("template");
+        let engine = open(scratch.path(), 1).unwrap();
+        (1..=SYNCED).for_each(|seq| engine.commit(batch(seq, 1000)).unwrap());
+        engine.sync().unwrap();
+        let synced_len = used_len(&journal(scratch.path()));
+        (SYNCED + 1..=COMMITTED).for_each(|seq| engine.commit(batch(seq, 1000)).unwrap());
+        drop(engine);
+        let full_len = used_len(&journal(scratch.path()));
+        Self { scratch, synced_len, full_len }
+    }
+
+    fn copy(&self) -> Scratch {
+        let scratch = Scratch::new("copy");
+        copy_tree(self.scratch.path(), scratch.path());
+        scratch
+    }
+}
+
+fn journal(dir: &Path) -> PathBuf {
+    dir.join("engine/0.jnl")
+}
+
+fn used_len(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
+}
+
+/// Leaves out the zeros behind a journal.
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else if entry.path().extension().is_some_and(|extension| extension == "jnl") {
+            let mut bytes = fs::read(entry.path()).unwrap();
+            bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+            fs::write(target, bytes).unwrap();
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+fn flip(path: &Path, offset: u64) {
+    let mut byte = [0];
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+fn truncate(path: &Path, len: u64) {
+    OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
+}
+
+/// Opens twice: a first opening must not cover damage up.
+#[track_caller]
+fn refused(dir: &Path, what: &str) -> EngineError {
+    let mut last = None;
+    for generation in [2, 3] {
+        match open(dir, generation) {
+            Ok(engine) => panic!("{what}: served up to {} in opening {generation}", engine.last_seq()),
+            Err(error @ (EngineError::Corrupt { .. } | EngineError::Behind { .. })) => last = Some(error),
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+    }
+    last.unwrap()
+}
+
+#[track_caller]
+fn check_prefix(engine: &FjallEngine, at_least: u64) {
+    let last = engine.last_seq().0;
+    assert!((at_least..=COMMITTED).contains(&last), "{last} is left, {at_least} was synced");
+    assert_eq!(engine.get(b"last").unwrap(), Some(last.to_be_bytes().to_vec()));
+    for seq in 1..=COMMITTED {
+        let expected = (seq <= last).then(|| vec![seq as u8; 1000]);
+        assert_eq!(engine.get(&common::key(seq)).unwrap(), expected, "batch {seq}");
+    }
+}
+
+#[test]
+fn a_page_zeroed_amid_synced_batches_is_refused() {
+    let template = Template::new();
+    for page in (0..template.synced_len / 4096).step_by(7) {
+        let copy = template.copy();
+        overwrite(&journal(copy.path()), page * 4096, &[0; 4096]);
+        refused(copy.path(), &format!("page {page}"));
+    }
+}
+
+#[test]
+fn a_byte_flipped_in_a_synced_value_is_refused_by_the_name_of_its_file() {
+    let template = Template::new();
+    let copy = template.copy();
+    let offset = template.synced_len / 2;
+    let bytes = fs::read(journal(copy.path())).unwrap();
+    let run = bytes[offset as usize..].windows(64).position(|window| window == [window[0]; 64]).unwrap();
+    flip(&journal(copy.path()), offset + run as u64 + 32);
+    match refused(copy.path(), "flip") {
+        EngineError::Corrupt { path, .. } => assert_eq!(path, journal(copy.path())),
+        error => panic!("{error:?}"),
+    }
+}
+
+#[test]
+fn a_byte_flipped_anywhere_in_synced_batches_is_refused() {
+    let template = Template::new();
+    // Through the length of two batches, so every field of the format; each flip is taken back.
+    let copy = template.copy();
+    let path = journal(copy.path());
+    let start = template.synced_len / 2;
+    for offset in start..start + 2300 {
+        let before = fs::read(&path).unwrap();
+        let is_bulk = before[offset as usize - 8..offset as usize + 8] == [before[offset as usize]; 16];
+        if is_bulk && offset % 97 != 0 {
+            continue;
+        }
+        flip(&path, offset);
+        refused(copy.path(), &format!("offset {offset}"));
+        flip(&path, offset);
+        assert_eq!(fs::read(&path).unwrap(), before, "offset {offset}: the opening changed the journal");
+        let _ = fs::remove_file(copy.path().join("damaged"));
+    }
+}
+
+#[test]
+fn an_unsynced_tail_that_is_cut_or_zeroed_leaves_a_prefix() {
+    let template = Template::new();
+    let mut random = fastrand::Rng::with_seed(3);
+    for round in 0..20 {
+        let copy = template.copy();
+        let path = journal(copy.path());
+        let offset = random.u64(template.synced_len..template.full_len);
+        match round % 3 {
+            0 => truncate(&path, offset),
+            1 => overwrite(&path, offset, &[0; 600][..600.min((template.full_len - offset) as usize)]),
+            _ => flip(&path, offset),
+        }
+        let opened = open(copy.path(), 2);
+        let engine = opened.unwrap_or_else(|error| panic!("{round} at {offset}: {error:?}"));
+        check_prefix(&engine, SYNCED);
+        let next = engine.last_seq().next();
+        engine.commit(batch(next.0, 1000)).unwrap();
+        engine.sync().unwrap();
+        drop(engine);
+        assert_eq!(open(copy.path(), 3).unwrap().last_seq(), next);
+    }
+}
+
+#[test]
+fn a_journal_cut_below_the_witness_is_behind() {
+    let template = Template::new();
+    for part in [10, 3, 2] {
+        let copy = template.copy();
+        truncate(&journal(copy.path()), template.synced_len / part);
+        match refused(copy.path(), "cut") {
+            EngineError::Behind { witness_seq, engine_seq, .. } => {
+                assert_eq!(witness_seq, Seq(SYNCED));
+                assert!(engine_seq < witness_seq);
+            }
+            error => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn removed_files_are_refused_and_nothing_else_is_removed() {
+    let template = Template::new();
+    for name in ["witness", "engine/version", "engine/keyspaces/0/current", "engine/keyspaces/1/current"] {
+        let copy = template.copy();
+        fs::remove_file(copy.path().join(name)).unwrap();
+        let message = refused(copy.path(), name).to_string();
+        assert!(message.contains(name), "{message}");
+        assert_eq!(used_len(&journal(copy.path())), template.full_len);
+    }
+    for name in ["engine/0.jnl", "engine"] {
+        let copy = template.copy();
+        let path = copy.path().join(name);
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
+        refused(copy.path(), name);
+    }
+}
+
+#[test]
+fn a_torn_witness_falls_back_and_a_lost_one_is_refused() {
+    let template = Template::new();
+    for slot in [0, 4096] {
+        let copy = template.copy();
+        overwrite(&copy.path().join("witness"), slot + 16, &[0xAA; 30]);
+        check_prefix(&open(copy.path(), 2).unwrap(), SYNCED);
+    }
+    let copy = template.copy();
+    overwrite(&copy.path().join("witness"), 0, &[0xAA; 8192]);
+    refused(copy.path(), "both slots");
+}
+
+#[test]
+fn a_second_opening_waits_outside_and_a_zombie_is_fenced_for_good() {
+    let scratch = Scratch::new("zombie");
+    let engine = open(scratch.path(), 1).unwrap();
+    engine.commit(batch(1, 10)).unwrap();
+    assert!(matches!(open(scratch.path(), 2), Err(EngineError::Unavailable { .. })));
+    // What a successor does whom the lock did not stop, on another host for one.
+    let mut witness = FileWitness::open(&scratch.path().join("witness")).unwrap().unwrap();
+    witness.record(Mark { generation: Generation(2), ..witness.mark() }).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(engine.commit(batch(2, 10)), Err(EngineError::Fenced { .. })));
+        assert!(matches!(engine.sync(), Err(EngineError::Fenced { .. })));
+    }
+    drop(engine);
+    assert!(matches!(open(scratch.path(), 2), Err(EngineError::Fenced { .. })));
+    assert_eq!(open(scratch.path(), 3).unwrap().last_seq(), Seq(1));
+}
+
+#[test]
+fn a_hole_between_tables_and_journals_is_refused() {
+    let scratch = Scratch::new("hole");
+    let engine = open(scratch.path(), 1).unwrap();
+    let journals = || {
+        let entries = fs::read_dir(scratch.path().join("engine")).unwrap().map(|entry| entry.unwrap().path());
+        let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "jnl")).collect();
+        found.sort();
+        found
+    };
+    // Past the size at which fjall starts a second journal, with the first still needed.
+    let mut seq = 0;
+    while journals().len() < 2 {
+        seq += 1;
+        assert!(seq < 2000, "no second journal");
+        engine.commit(batch(seq, 100_000)).unwrap();
+    }
+    (seq + 1..seq + 20).for_each(|seq| engine.commit(batch(seq, 1000)).unwrap());
+    engine.sync().unwrap();
+    drop(engine);
+    let found = journals();
+    if found.len() < 2 {
+        return; // Flushed and deleted before the engine was dropped.
+    }
+    let copy = Scratch::new("hole-amid");
+    copy_tree(scratch.path(), copy.path());
+    overwrite(&copy.path().join("engine").join(found[0].file_name().unwrap()), 60_000_000, &[0; 4096]);
+    refused(copy.path(), "page zeroed in a sealed journal");
+    fs::remove_file(&found[0]).unwrap();
+    refused(scratch.path(), "sealed journal removed");
+}
+
+/// A volume with several tables, all synced.
+fn volume_with_tables() -> Scratch {
+    let scratch = Scratch::new("tables");
+    let options = Options { memtable_bytes: 64 << 10, ..Options::default() };
+    let engine = FjallEngine::open(scratch.path(), options, kv::Claim::new(1)).unwrap();
+    (1..=SYNCED).for_each(|seq| engine.commit(batch(seq, 1000)).unwrap());
+    Box::new(engine).close().unwrap();
+    scratch
+}
+
+/// Returns whether the volume was served, and with all its records; the other way out is to be refused.
+#[track_caller]
+fn is_served_whole(dir: &Path, what: &str) -> bool {
+    match read_all(dir) {
+        Ok(entries) => {
+            assert_eq!(entries.len() as u64, SYNCED + 1, "{what}");
+            let own = entries.iter().filter(|(key, _)| key != b"last");
+            assert!(own.zip(1..).all(|(entry, seq)| *entry == batch(seq, 1000).puts[0]), "{what}");
+            true
+        }
+        Err(EngineError::Corrupt { .. } | EngineError::Behind { .. }) => false,
+        Err(error) => panic!("{what}: {error:?}"),
+    }
+}
+
+#[test]
+fn a_byte_flipped_in_any_file_gives_an_error_or_the_right_records() {
+    let base = volume_with_tables();
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut refused = 0;
+    for round in 0..60 {
+        let copy = Scratch::new("flip");
+        copy_tree(base.path(), copy.path());
+        let mut files = Vec::new();
+        list_files(&copy.path().join("engine/keyspaces"), &mut files);
+        let path = &files[random.usize(..files.len())];
+        let len = fs::metadata(path).unwrap().len();
+        if len == 0 {
+            continue;
+        }
+        flip(path, random.u64(..len));
+        let is_served = is_served_whole(copy.path(), &format!("round {round}: {}", path.display()));
+        refused += u32::from(!is_served);
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn any_file_removed_gives_an_error_or_the_right_records() {
+    let base = volume_with_tables();
+    let mut files = Vec::new();
+    list_files(base.path(), &mut files);
+    let mut refused = 0;
+    for file in &files {
+        let copy = Scratch::new("removed");
+        copy_tree(base.path(), copy.path());
+        let name = file.strip_prefix(base.path()).unwrap();
+        fs::remove_file(copy.path().join(name)).unwrap();
+        let is_served = is_served_whole(copy.path(), &name.display().to_string());
+        refused += u32::from(!is_served);
+    }
+    assert!(refused > 5, "{refused} of {}", files.len());
+}
+
+fn read_all(dir: &Path) -> kv::Result<Vec<kv::Entry>> {
+    let engine = open(dir, 2)?;
+    let limit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
+    let page = engine.scan(&KeyRange::new([], [0xFF]), limit, Direction::Forward)?;
+    engine.get(&common::key(SYNCED / 2))?;
+    Ok(page.entries)
+}
+
+fn list_files(dir: &Path, found: &mut Vec<PathBuf>) {
+    let mut paths: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() { list_files(&path, found) } else { found.push(path) }
+    }
+}

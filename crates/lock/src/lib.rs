@@ -1,0 +1,10 @@
+//! Token management: the master's table and the node's, as pure state machines.
+//!
+//! Neither side does I/O, reads a clock or draws random numbers: time comes in as an argument, effects go
+//! out as values. `docs/locking.md` has the rules, `docs/semantics.md` what they give a user.
+
+pub mod master;
+pub mod node;
+
+pub use master::{MasterTable, Need, WaiterId};
+pub use node::{NodeTable, Revocation};

@@ -1,0 +1,359 @@
+//! Node side: the tokens a node holds, when it must give them back, and which to drop for want of memory.
+//!
+//! Invariants:
+//!
+//! - A token is used only while it is held and no revoke has started to take that right away.
+//! - A revoke starts at once if the token lies idle, else after the minimum hold time, so that two nodes that
+//!   want one resource each get work done (source: the minimum hold time of GFS2's glocks).
+//! - Over its share of the master's memory a node gives up tokens one by one, least used first, never all.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::FxHashMap;
+use types::{LockMode, Micros, ResourceId};
+
+/// The token table of a node.
+#[derive(Debug)]
+pub struct NodeTable {
+    tokens: FxHashMap<ResourceId, Token>,
+    /// Tokens in the order of their next chance to be dropped.
+    clock: VecDeque<ResourceId>,
+    /// Revokes that wait for the minimum hold time.
+    delayed: BTreeMap<(Micros, ResourceId), ()>,
+    share: usize,
+    hold: Hold,
+}
+
+/// How long a token is kept against a revoke.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    /// Time after a grant during which a token in use is not given back.
+    pub minimum: Micros,
+    /// A token unused for this long is given back at once.
+    pub idle: Micros,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Token {
+    mode: LockMode,
+    granted_at: Micros,
+    used_at: Micros,
+    uses: u8,
+    revoke: Revoke,
+}
+
+/// Where a token stands between asked back and given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Revoke {
+    No,
+    Delayed { to: LockMode, due: Micros },
+    /// Being carried out; `then` is the mode of a stronger revoke that came meanwhile.
+    Started { to: LockMode, then: Option<LockMode> },
+}
+
+/// A revoke whose time has come: take back what the kernel has, flush, then [`NodeTable::released`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revocation {
+    /// What is wanted back.
+    pub resource: ResourceId,
+    /// Mode held.
+    pub from: LockMode,
+    /// The most to keep.
+    pub to: LockMode,
+}
+
+impl NodeTable {
+    /// An empty table that may grow to `share` tokens.
+    pub fn new(share: usize, hold: Hold) -> Self {
+        Self {
+            tokens: FxHashMap::default(),
+            clock: VecDeque::new(),
+            delayed: BTreeMap::new(),
+            share: share.max(64),
+            hold,
+        }
+    }
+
+    /// Sets how many tokens the table may hold.
+    pub fn set_share(&mut self, share: usize) {
+        self.share = share.max(64);
+    }
+
+    /// Mode that may be used: what is held, less what a started revoke takes.
+    pub fn usable(&self, resource: ResourceId) -> LockMode {
+        match self.tokens.get(&resource) {
+            None => LockMode::Nl,
+            Some(token) => match token.revoke {
+                Revoke::No | Revoke::Delayed { .. } => token.mode,
+                Revoke::Started { to, .. } => token.mode.min(to),
+            },
+        }
+    }
+
+    /// Mode held, started revokes or not.
+    pub fn held(&self, resource: ResourceId) -> LockMode {
+        self.tokens.get(&resource).map_or(LockMode::Nl, |t| t.mode)
+    }
+
+    /// Whether `mode` may be used, and notes the use.
+    pub fn try_use(&mut self, now: Micros, resource: ResourceId, mode: LockMode) -> bool {
+        let Some(token) = self.tokens.get_mut(&resource) else { return false };
+        let usable = match token.revoke {
+            Revoke::No | Revoke::Delayed { .. } => token.mode,
+            Revoke::Started { to, .. } => token.mode.min(to),
+        };
+        if !usable.permits(mode) {
+            return false;
+        }
+        token.used_at = now;
+        token.uses = (token.uses + 1).min(USES_MAX);
+        true
+    }
+
+    /// Notes a grant. Returns whether the token is new.
+    pub fn grant(&mut self, now: Micros, resource: ResourceId, mode: LockMode) -> bool {
+        if let Some(token) = self.tokens.get_mut(&resource) {
+            token.mode = token.mode.max(mode);
+            token.granted_at = now;
+            token.used_at = now;
+            return false;
+        }
+        let token = Token { mode, granted_at: now, used_at: now, uses: 0, revoke: Revoke::No };
+        self.tokens.insert(resource, token);
+        self.clock.push_back(resource);
+        true
+    }
+
+    /// Takes in a revoke. [`Self::poll_revocation`] returns it when it is time to act.
+    ///
+    /// Returns the mode to answer at once if no more than that is held.
+    pub fn revoke(&mut self, now: Micros, resource: ResourceId, to: LockMode) -> Option<LockMode> {
+        let hold = self.hold;
+        let Some(token) = self.tokens.get_mut(&resource) else { return Some(LockMode::Nl) };
+        if to.permits(token.mode) {
+            return Some(token.mode);
+        }
+        let (wanted, due) = match token.revoke {
+            Revoke::Started { to: under_way, then } => {
+                if !to.permits(under_way) {
+                    let then = then.map_or(to, |earlier| earlier.min(to));
+                    token.revoke = Revoke::Started { to: under_way, then: Some(then) };
+                }
+                return None;
+            }
+            Revoke::Delayed { to: earlier, due } => {
+                self.delayed.remove(&(due, resource));
+                (to.min(earlier), due)
+            }
+            Revoke::No if now.since(token.used_at) >= hold.idle => (to, now),
+            Revoke::No => (to, (token.granted_at + hold.minimum).max(now)),
+        };
+        token.revoke = Revoke::Delayed { to: wanted, due };
+        self.delayed.insert((due, resource), ());
+        None
+    }
+
+    /// The next revoke to act on now: the right it takes is no longer usable from here on.
+    pub fn poll_revocation(&mut self, now: Micros) -> Option<Revocation> {
+        let (&(due, resource), ()) = self.delayed.first_key_value()?;
+        if due > now {
+            return None;
+        }
+        self.delayed.remove(&(due, resource));
+        let token = self.tokens.get_mut(&resource)?;
+        let Revoke::Delayed { to, .. } = token.revoke else { return None };
+        token.revoke = Revoke::Started { to, then: None };
+        Some(Revocation { resource, from: token.mode, to })
+    }
+
+    /// Starts to give a token up without being asked.
+    pub fn start_release(&mut self, resource: ResourceId, to: LockMode) -> Option<Revocation> {
+        let token = self.tokens.get_mut(&resource)?;
+        if to.permits(token.mode) || token.revoke != Revoke::No {
+            return None;
+        }
+        token.revoke = Revoke::Started { to, then: None };
+        Some(Revocation { resource, from: token.mode, to })
+    }
+
+    /// Whether a revoke or release of the resource has started.
+    pub fn is_releasing(&self, resource: ResourceId) -> bool {
+        self.tokens.get(&resource).is_some_and(|t| matches!(t.revoke, Revoke::Started { .. }))
+    }
+
+    /// Whether the resource is asked back, started or not.
+    pub fn is_revoked(&self, resource: ResourceId) -> bool {
+        self.tokens.get(&resource).is_some_and(|t| t.revoke != Revoke::No)
+    }
+
+    /// The token was given back down to `to`, which is what the master is told.
+    pub fn released(&mut self, resource: ResourceId, to: LockMode) {
+        let Some(token) = self.tokens.get_mut(&resource) else { return };
+        token.mode = token.mode.min(to);
+        if let Revoke::Started { then: Some(more), .. } = token.revoke
+            && !more.permits(token.mode)
+        {
+            let due = Micros(0);
+            token.revoke = Revoke::Delayed { to: more, due };
+            self.delayed.insert((due, resource), ());
+            return;
+        }
+        if let Revoke::Delayed { to: more, due } = token.revoke {
+            if !more.permits(token.mode) {
+                return;
+            }
+            self.delayed.remove(&(due, resource));
+        }
+        token.revoke = Revoke::No;
+        if token.mode == LockMode::Nl {
+            self.tokens.remove(&resource);
+        }
+    }
+
+    /// Drops a token without a word: its resource is gone.
+    pub fn forget(&mut self, resource: ResourceId) {
+        if let Some(token) = self.tokens.remove(&resource)
+            && let Revoke::Delayed { due, .. } = token.revoke
+        {
+            self.delayed.remove(&(due, resource));
+        }
+    }
+
+    /// When [`Self::poll_revocation`] has something next.
+    pub fn next_revocation(&self) -> Option<Micros> {
+        self.delayed.first_key_value().map(|((due, _), ())| *due)
+    }
+
+    /// A token to give up for want of memory, if the table is over its share.
+    ///
+    /// Tokens used often survive several rounds, so one long walk does not throw them out.
+    pub fn poll_drop(&mut self) -> Option<Revocation> {
+        let mut rounds = self.clock.len() * usize::from(USES_MAX + 1);
+        while self.tokens.len() > self.share && rounds > 0 {
+            rounds -= 1;
+            let resource = self.clock.pop_front()?;
+            let Some(token) = self.tokens.get_mut(&resource) else { continue };
+            self.clock.push_back(resource);
+            if token.uses > 0 {
+                token.uses -= 1;
+            } else if token.revoke == Revoke::No {
+                token.revoke = Revoke::Started { to: LockMode::Nl, then: None };
+                return Some(Revocation { resource, from: token.mode, to: LockMode::Nl });
+            }
+        }
+        None
+    }
+
+    /// How many tokens are held.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Tokens held, in order of resource, as a new master is told.
+    pub fn list(&self) -> Vec<(ResourceId, LockMode)> {
+        let mut list: Vec<_> = self.tokens.iter().map(|(r, t)| (*r, t.mode)).collect();
+        list.sort_unstable();
+        list
+    }
+
+    /// Revokes of an old master are void: the new one sends its own. Started ones go on to their release.
+    pub fn forget_delayed(&mut self) {
+        for (_, resource) in std::mem::take(&mut self.delayed).into_keys() {
+            if let Some(token) = self.tokens.get_mut(&resource) {
+                token.revoke = Revoke::No;
+            }
+        }
+    }
+
+    /// Drops everything: the membership has ended.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.clock.clear();
+        self.delayed.clear();
+    }
+}
+
+const USES_MAX: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use types::Ino;
+    use types::LockMode::{Ex, Nl, Pr};
+
+    use super::*;
+
+    const D: ResourceId = ResourceId::dir(Ino(7));
+    const HOLD: Hold = Hold { minimum: Micros(10_000), idle: Micros(1_000) };
+
+    fn table() -> NodeTable {
+        NodeTable::new(1000, HOLD)
+    }
+
+    #[test]
+    fn revoke_waits_for_minimum_hold_time_while_the_token_is_in_use() {
+        let mut table = table();
+        table.grant(Micros(100), D, Ex);
+        assert!(table.try_use(Micros(5_000), D, Ex));
+        assert_eq!(table.revoke(Micros(5_100), D, Pr), None);
+        assert_eq!(table.poll_revocation(Micros(5_100)), None);
+        assert_eq!(table.next_revocation(), Some(Micros(10_100)));
+        assert!(table.try_use(Micros(9_000), D, Ex), "usable until the revoke starts");
+        let expected = Revocation { resource: D, from: Ex, to: Pr };
+        assert_eq!(table.poll_revocation(Micros(10_100)), Some(expected));
+        assert!(!table.try_use(Micros(10_101), D, Ex));
+        assert!(table.try_use(Micros(10_101), D, Pr));
+        table.released(D, Pr);
+        assert_eq!(table.usable(D), Pr);
+    }
+
+    #[test]
+    fn idle_token_is_given_back_at_once() {
+        let mut table = table();
+        table.grant(Micros(0), D, Ex);
+        assert_eq!(table.revoke(Micros(1_000), D, Nl), None);
+        assert_eq!(table.poll_revocation(Micros(1_000)), Some(Revocation { resource: D, from: Ex, to: Nl }));
+        table.released(D, Nl);
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn revoke_of_what_is_not_held_is_answered_at_once() {
+        let mut table = table();
+        assert_eq!(table.revoke(Micros(0), D, Nl), Some(Nl));
+        table.grant(Micros(0), D, Pr);
+        assert_eq!(table.revoke(Micros(0), D, Pr), Some(Pr));
+    }
+
+    #[test]
+    fn stronger_revoke_during_a_release_stays_due() {
+        let mut table = table();
+        table.grant(Micros(0), D, Ex);
+        table.revoke(Micros(2_000), D, Pr);
+        table.poll_revocation(Micros(2_000));
+        assert_eq!(table.revoke(Micros(2_500), D, Nl), None);
+        assert_eq!(table.usable(D), Pr, "what a started revoke takes stays taken");
+        table.released(D, Pr);
+        assert_eq!(table.poll_revocation(Micros(2_500)), Some(Revocation { resource: D, from: Pr, to: Nl }));
+    }
+
+    #[test]
+    fn over_its_share_the_table_drops_one_by_one_least_used_first() {
+        let mut table = NodeTable::new(64, HOLD);
+        for ino in 1..=70 {
+            table.grant(Micros(0), ResourceId::dir(Ino(ino)), Pr);
+        }
+        assert!(table.try_use(Micros(1), ResourceId::dir(Ino(1)), Pr));
+        let mut dropped = Vec::new();
+        while let Some(revocation) = table.poll_drop() {
+            table.released(revocation.resource, Nl);
+            dropped.push(revocation.resource.ino.0);
+        }
+        assert_eq!(dropped, [2, 3, 4, 5, 6, 7]);
+        assert_eq!(table.usable(ResourceId::dir(Ino(1))), Pr);
+    }
+}

@@ -1,0 +1,276 @@
+//! Acquires: what a node needs to serve an inode. The request names the inode; what covers it now is found
+//! here, in the engine.
+
+use lock::Need;
+use meta::{Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Key, StoredInode};
+use types::{Ino, LockMode, NodeId, ResourceId};
+use wire::{FetchWhat, FromMaster, Grant, GrantData, Listing, Want};
+
+use crate::state::{Master, Task};
+
+/// A glimpse on its way to the holder of a content.
+#[derive(Debug)]
+pub(crate) struct Glimpse {
+    /// Who asked.
+    node: NodeId,
+    request: u64,
+    grants: Vec<Grant>,
+    inode: Box<Inode>,
+    ino: Ino,
+    /// Who was asked.
+    pub holder: NodeId,
+}
+
+impl Master {
+    pub(crate) fn try_acquire(&mut self, node: NodeId, request: u64, want: Want) {
+        if !self.members.contains_key(&node) {
+            return;
+        }
+        if let Err(error) = self.acquire(node, request, want) {
+            let message = FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), glimpse: None };
+            self.send(node, message);
+        }
+    }
+
+    fn acquire(&mut self, node: NodeId, request: u64, want: Want) -> Result<(), FsError> {
+        let ino = want.ino();
+        let Some(stored) = self.read::<StoredInode>(Key::Inode(ino))? else { return Err(FsError::Stale) };
+        let task = Task::Acquire { node, request, want };
+        match (want, stored) {
+            (Want::Directory { .. }, StoredInode::Covered { .. } | StoredInode::Own { .. }) => {
+                Err(FsError::NotDirectory)
+            }
+            (Want::Write { .. }, StoredInode::Directory { .. }) => Err(FsError::IsDirectory),
+            (_, StoredInode::Directory { .. }) => self.acquire_directory(node, request, ino, task),
+            (Want::Write { .. }, StoredInode::Covered { parent, .. }) => {
+                if self.table.mode(node, ResourceId::dir(parent)) == LockMode::Ex {
+                    // The node got EX since it asked.
+                    self.answer(node, request, Vec::new());
+                } else {
+                    self.split_for(node, request, ino);
+                }
+                Ok(())
+            }
+            (_, StoredInode::Covered { parent, .. }) => self.acquire_directory(node, request, parent, task),
+            (Want::Attr { .. }, StoredInode::Own { attr }) => self.acquire_attr(node, request, ino, attr, task),
+            (Want::Open { .. }, StoredInode::Own { attr }) => {
+                self.table.open(node, ino);
+                let mut grants = Vec::new();
+                self.grant_attr(node, ino, attr, &mut grants);
+                self.grant_content(node, ino, LockMode::Pr, &mut grants)?;
+                self.answer(node, request, grants);
+                Ok(())
+            }
+            (Want::Read { .. }, StoredInode::Own { attr }) => {
+                self.acquire_content(node, request, ino, attr, LockMode::Pr, task)
+            }
+            (Want::Write { .. }, StoredInode::Own { attr }) => {
+                self.acquire_content(node, request, ino, attr, LockMode::Ex, task)
+            }
+        }
+    }
+
+    fn answer(&mut self, node: NodeId, request: u64, grants: Vec<Grant>) {
+        self.send(node, FromMaster::Acquired { request, error: None, grants, glimpse: None });
+    }
+
+    fn acquire_directory(&mut self, node: NodeId, request: u64, dir: Ino, task: Task) -> Result<(), FsError> {
+        let resource = ResourceId::dir(dir);
+        let need = Need::Token(LockMode::Pr);
+        if self.is_changing(resource) {
+            self.wait_behind(resource, task);
+            return Ok(());
+        }
+        if !self.table.is_met(node, resource, need) {
+            self.wait_for(node, resource, need, task);
+            return Ok(());
+        }
+        let grant = self.grant_directory(node, dir, LockMode::Pr)?;
+        let mut grants = vec![grant];
+        self.prefetch(node, dir, &mut grants);
+        self.answer(node, request, grants);
+        self.table.settle(self.clock.now, resource);
+        Ok(())
+    }
+
+    /// Grants a directory with its record and its first entries. The caller has asked the table.
+    pub(crate) fn grant_directory(&mut self, node: NodeId, dir: Ino, mode: LockMode) -> Result<Grant, FsError> {
+        let resource = ResourceId::dir(dir);
+        let Some(StoredInode::Directory { inode }) = self.read(Key::Inode(dir))? else {
+            return Err(FsError::Stale);
+        };
+        let listing = self.listing(dir, 0)?;
+        self.table.grant(node, resource, mode);
+        let mode = self.table.mode(node, resource);
+        Ok(Grant { resource, mode, data: GrantData::Directory { inode, listing } })
+    }
+
+    /// A range of entries, bounded in bytes.
+    pub(crate) fn listing(&self, dir: Ino, after: u64) -> Result<Listing, FsError> {
+        let (start, end) = Key::entries_after(dir, Cookie(after));
+        let range = kv::KeyRange::new(start, end);
+        let limit = kv::ScanLimit { entries: LISTING_ENTRIES, bytes: LISTING_BYTES };
+        let page = self.engine.scan(&range, limit, kv::Direction::Forward).map_err(|error| {
+            log::error!("metadata engine: {error}");
+            FsError::Io
+        })?;
+        let mut entries = Vec::with_capacity(page.entries.len());
+        for (key, value) in page.entries {
+            match (Key::from_slice(&key), meta::value_decode::<Dirent>(&key, &value)) {
+                (Some(Key::Entry(_, cookie)), Ok(entry)) => entries.push((cookie, entry)),
+                // One damaged entry must not hide the rest of its directory.
+                (_, Err(damage)) => log::error!("metadata: {damage}"),
+                (_, Ok(_)) => log::error!("metadata: a key among the entries of ino {dir} is none"),
+            }
+        }
+        Ok(Listing { after, entries, complete: !page.more })
+    }
+
+    pub(crate) fn on_more(&mut self, node: NodeId, dir: Ino, after: u64) {
+        if self.table.mode(node, ResourceId::dir(dir)) == LockMode::Nl {
+            return;
+        }
+        match self.listing(dir, after) {
+            Ok(listing) => self.send(node, FromMaster::Entries { dir, listing }),
+            Err(error) => log::error!("entries of ino {dir} could not be read: {error}"),
+        }
+    }
+
+    pub(crate) fn on_fetch(&mut self, node: NodeId, request: u64, what: FetchWhat) {
+        let (mut xattrs, mut page) = (Vec::new(), None);
+        match what {
+            FetchWhat::Xattrs { ino } => xattrs = self.read(Key::Xattrs(ino)).ok().flatten().unwrap_or_default(),
+            FetchWhat::ExtentPage { ino, page: number } => {
+                page = self.read(Key::ExtentPage(ino, number)).ok().flatten();
+            }
+        }
+        self.send(node, FromMaster::Fetched { request, xattrs, page });
+    }
+
+    fn acquire_attr(
+        &mut self,
+        node: NodeId,
+        request: u64,
+        ino: Ino,
+        attr: InodeAttr,
+        task: Task,
+    ) -> Result<(), FsError> {
+        let resource = ResourceId::attr(ino);
+        let need = Need::Token(LockMode::Pr);
+        if self.is_changing(resource) {
+            self.wait_behind(resource, task);
+            return Ok(());
+        }
+        if !self.table.is_met(node, resource, need) {
+            self.wait_for(node, resource, need, task);
+            return Ok(());
+        }
+        let mut grants = Vec::new();
+        self.grant_attr(node, ino, attr.clone(), &mut grants);
+        let file = ResourceId::file(ino);
+        let writer = self.table.exclusive_holder(file).filter(|holder| *holder != node);
+        if let Some(holder) = writer {
+            // Size and times of what another node is writing: asked for, not taken.
+            let Some(content) = self.read(Key::Content(ino))? else { return Err(FsError::Io) };
+            let inode = Box::new(Inode { attr, content });
+            let seq = self.number();
+            self.glimpses.insert(seq, Glimpse { node, request, grants, inode, ino, holder });
+            self.send(holder, FromMaster::Glimpse { seq, list: vec![ino] });
+        } else if self.table.is_wanted(file) {
+            self.wait_for(node, file, Need::Token(LockMode::Pr), task);
+        } else {
+            self.grant_content(node, ino, LockMode::Pr, &mut grants)?;
+            self.answer(node, request, grants);
+        }
+        self.table.settle(self.clock.now, resource);
+        Ok(())
+    }
+
+    pub(crate) fn on_glimpsed(&mut self, seq: u64, contents: Vec<(Ino, meta::Content)>) {
+        let Some(mut glimpse) = self.glimpses.remove(&seq) else { return };
+        match contents.into_iter().find(|(ino, _)| *ino == glimpse.ino) {
+            Some((_, content)) => glimpse.inode.content = content,
+            None => {
+                // Given back meanwhile: what it flushed is in the engine.
+                let want = Want::Attr { ino: glimpse.ino };
+                self.tasks.push_back(Task::Acquire { node: glimpse.node, request: glimpse.request, want });
+                return;
+            }
+        }
+        let Glimpse { node, request, grants, inode, .. } = glimpse;
+        self.send(node, FromMaster::Acquired { request, error: None, grants, glimpse: Some(inode) });
+    }
+
+    fn acquire_content(
+        &mut self,
+        node: NodeId,
+        request: u64,
+        ino: Ino,
+        attr: InodeAttr,
+        mode: LockMode,
+        task: Task,
+    ) -> Result<(), FsError> {
+        if attr.kind != FileKind::File && mode == LockMode::Ex {
+            return Err(FsError::Invalid);
+        }
+        let resource = ResourceId::file(ino);
+        let need = Need::Token(mode);
+        if self.is_changing(resource) {
+            self.wait_behind(resource, task);
+            return Ok(());
+        }
+        if !self.table.is_met(node, resource, need) {
+            self.wait_for(node, resource, need, task);
+            return Ok(());
+        }
+        let mut grants = Vec::new();
+        self.grant_attr(node, ino, attr, &mut grants);
+        self.grant_content(node, ino, mode, &mut grants)?;
+        self.answer(node, request, grants);
+        self.table.settle(self.clock.now, resource);
+        Ok(())
+    }
+
+    /// Adds PR on the attributes of an uncovered inode, if nothing is in the way.
+    pub(crate) fn grant_attr(&mut self, node: NodeId, ino: Ino, attr: InodeAttr, grants: &mut Vec<Grant>) {
+        let resource = ResourceId::attr(ino);
+        if self.is_changing(resource) || !self.table.may_grant(node, resource, LockMode::Pr) {
+            return;
+        }
+        self.table.grant(node, resource, LockMode::Pr);
+        let mode = self.table.mode(node, resource);
+        grants.push(Grant { resource, mode, data: GrantData::Attr { attr } });
+    }
+
+    /// Adds a right on the content of an uncovered inode, if nothing is in the way.
+    pub(crate) fn grant_content(
+        &mut self,
+        node: NodeId,
+        ino: Ino,
+        mode: LockMode,
+        grants: &mut Vec<Grant>,
+    ) -> Result<(), FsError> {
+        let resource = ResourceId::file(ino);
+        let is_free = self.table.is_met(node, resource, Need::Token(mode));
+        if !is_free || self.is_changing(resource) {
+            return Ok(());
+        }
+        let Some(content) = self.read(Key::Content(ino))? else { return Err(FsError::Io) };
+        self.table.grant(node, resource, mode);
+        let mode = self.table.mode(node, resource);
+        grants.push(Grant { resource, mode, data: GrantData::Content { content } });
+        Ok(())
+    }
+
+    /// Glimpses that a node will never answer.
+    pub(crate) fn retry_glimpses_of(&mut self, holder: NodeId) {
+        let seqs: Vec<u64> = self.glimpses.iter().filter(|(_, g)| g.holder == holder).map(|(s, _)| *s).collect();
+        for seq in seqs {
+            self.on_glimpsed(seq, Vec::new());
+        }
+    }
+}
+
+/// Bytes of entries in one message, about.
+pub(crate) const LISTING_BYTES: usize = 512 << 10;
+const LISTING_ENTRIES: usize = 8192;

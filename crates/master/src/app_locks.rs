@@ -1,0 +1,283 @@
+//! Locks of applications: flock, fcntl and open-file-description locks of all nodes, fair and with deadlock
+//! detection. A pure table; `app_lock.rs` connects it to messages.
+//!
+//! Invariants: no two granted locks of one kind on one file overlap unless both are shared or of one owner;
+//! waiters of a file are served in the order they came, except that one who could not be served does not
+//! hold up those it does not conflict with.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use meta::FsError;
+use types::{Ino, NodeId};
+use wire::{ByteLock, LockKind, LockOwner};
+
+/// Whose lock: owners are the nodes' own numbers.
+pub(crate) type Holder = (NodeId, LockOwner);
+
+/// All locks of a volume.
+#[derive(Debug, Default)]
+pub(crate) struct AppLocks {
+    files: BTreeMap<Ino, File>,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    granted: Vec<(NodeId, ByteLock)>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// A lock request that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    node: NodeId,
+    request: u64,
+    lock: ByteLock,
+}
+
+/// Outcome of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Granted.
+    Granted,
+    /// In line.
+    Waiting,
+    /// Refused.
+    Refused(FsError),
+}
+
+/// Granted or waiting locks of one file, at most.
+const LOCKS_MAX: usize = 100_000;
+
+impl AppLocks {
+    /// Takes a lock, replacing what its owner has in the range.
+    pub fn set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
+        let file = self.files.entry(lock.ino).or_default();
+        if file.granted.len() + file.waiting.len() >= LOCKS_MAX {
+            return Outcome::Refused(FsError::LimitReached);
+        }
+        // flock converts by giving up first: two that convert to exclusive do not wait for each other.
+        if lock.kind == LockKind::Flock {
+            file.cut(node, &lock);
+        }
+        if file.conflict(node, &lock).is_none() && !file.is_overtaking(node, &lock) {
+            file.grant(node, lock);
+            return Outcome::Granted;
+        }
+        if !wait {
+            self.tidy(lock.ino);
+            return Outcome::Refused(FsError::WouldBlock);
+        }
+        if lock.kind == LockKind::Posix && self.would_deadlock(node, &lock) {
+            return Outcome::Refused(FsError::Deadlock);
+        }
+        if let Some(file) = self.files.get_mut(&lock.ino) {
+            file.waiting.push_back(Waiting { node, request, lock });
+        }
+        Outcome::Waiting
+    }
+
+    /// Gives up a range. Returns the requests that are granted by it.
+    pub fn unset(&mut self, node: NodeId, lock: &ByteLock) -> Vec<(NodeId, u64)> {
+        let Some(file) = self.files.get_mut(&lock.ino) else { return Vec::new() };
+        file.cut(node, lock);
+        let granted = file.serve();
+        self.tidy(lock.ino);
+        granted
+    }
+
+    /// Gives up everything of an owner on a file.
+    pub fn drop_owner(&mut self, node: NodeId, ino: Ino, kind: LockKind, owner: LockOwner) -> Vec<(NodeId, u64)> {
+        let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
+        file.granted.retain(|(n, l)| *n != node || l.kind != kind || l.owner != owner);
+        let granted = file.serve();
+        self.tidy(ino);
+        granted
+    }
+
+    /// Takes a request out of line. Returns whether it was there, and what its going lets through.
+    pub fn cancel(&mut self, node: NodeId, request: u64) -> (bool, Vec<(NodeId, u64)>) {
+        let is_it = |w: &Waiting| w.node == node && w.request == request;
+        let found = self.files.iter().find(|(_, f)| f.waiting.iter().any(is_it)).map(|(ino, _)| *ino);
+        let Some(ino) = found else { return (false, Vec::new()) };
+        let Some(file) = self.files.get_mut(&ino) else { return (false, Vec::new()) };
+        file.waiting.retain(|w| !is_it(w));
+        let granted = file.serve();
+        self.tidy(ino);
+        (true, granted)
+    }
+
+    /// A node is gone: everything of it goes.
+    pub fn drop_node(&mut self, node: NodeId) -> Vec<(NodeId, u64)> {
+        let mut granted = Vec::new();
+        for file in self.files.values_mut() {
+            file.granted.retain(|(n, _)| *n != node);
+            file.waiting.retain(|w| w.node != node);
+            granted.extend(file.serve());
+        }
+        self.files.retain(|_, f| !f.granted.is_empty() || !f.waiting.is_empty());
+        granted
+    }
+
+    /// The first lock that would be in the way.
+    pub fn test(&self, node: NodeId, lock: &ByteLock) -> Option<ByteLock> {
+        self.files.get(&lock.ino)?.conflict(node, lock).map(|(_, l)| l)
+    }
+
+    /// Locks that a node held under the old master.
+    pub fn reassert(&mut self, node: NodeId, locks: Vec<ByteLock>) {
+        for lock in locks {
+            let file = self.files.entry(lock.ino).or_default();
+            if !file.granted.contains(&(node, lock)) {
+                file.granted.push((node, lock));
+            }
+        }
+    }
+
+    fn tidy(&mut self, ino: Ino) {
+        if self.files.get(&ino).is_some_and(|f| f.granted.is_empty() && f.waiting.is_empty()) {
+            self.files.remove(&ino);
+        }
+    }
+
+    /// Whether waiting for `lock` would close a circle: its holders wait, in turn, for this owner.
+    fn would_deadlock(&self, node: NodeId, lock: &ByteLock) -> bool {
+        let start: Holder = (node, lock.owner);
+        let mut seen: BTreeSet<Holder> = BTreeSet::new();
+        let mut next: Vec<Holder> = self.holders_in_way(node, lock);
+        while let Some(holder) = next.pop() {
+            if holder == start {
+                return true;
+            }
+            if !seen.insert(holder) {
+                continue;
+            }
+            for file in self.files.values() {
+                for waiting in &file.waiting {
+                    let is_posix = waiting.lock.kind == LockKind::Posix;
+                    if is_posix && (waiting.node, waiting.lock.owner) == holder {
+                        next.extend(self.holders_in_way(waiting.node, &waiting.lock));
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn holders_in_way(&self, node: NodeId, lock: &ByteLock) -> Vec<Holder> {
+        let Some(file) = self.files.get(&lock.ino) else { return Vec::new() };
+        let in_way = file.granted.iter().filter(|(n, l)| conflicts(node, lock, *n, l));
+        in_way.map(|(n, l)| (*n, l.owner)).collect()
+    }
+}
+
+impl File {
+    fn conflict(&self, node: NodeId, lock: &ByteLock) -> Option<(NodeId, ByteLock)> {
+        let in_way = self.granted.iter().filter(|(n, l)| conflicts(node, lock, *n, l));
+        in_way.min_by_key(|(_, l)| l.start).copied()
+    }
+
+    /// Whether granting `lock` now would pass by one that waits for it.
+    fn is_overtaking(&self, node: NodeId, lock: &ByteLock) -> bool {
+        self.waiting.iter().any(|w| conflicts(node, lock, w.node, &w.lock))
+    }
+
+    fn grant(&mut self, node: NodeId, lock: ByteLock) {
+        self.cut(node, &lock);
+        self.granted.push((node, lock));
+    }
+
+    /// Cuts the range of `lock` out of what its owner has.
+    fn cut(&mut self, node: NodeId, lock: &ByteLock) {
+        let mut rest = Vec::with_capacity(self.granted.len() + 1);
+        for (holder, have) in self.granted.drain(..) {
+            let is_own = holder == node && have.kind == lock.kind && have.owner == lock.owner;
+            if !is_own || have.end <= lock.start || have.start >= lock.end {
+                rest.push((holder, have));
+                continue;
+            }
+            if have.start < lock.start {
+                rest.push((holder, ByteLock { end: lock.start, ..have }));
+            }
+            if have.end > lock.end {
+                rest.push((holder, ByteLock { start: lock.end, ..have }));
+            }
+        }
+        self.granted = rest;
+    }
+
+    /// Grants what can be granted, in order. Returns who asked.
+    fn serve(&mut self) -> Vec<(NodeId, u64)> {
+        let mut served = Vec::new();
+        let mut passed: Vec<Waiting> = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            let is_free = self.conflict(waiting.node, &waiting.lock).is_none();
+            let overtakes = passed.iter().any(|p| conflicts(waiting.node, &waiting.lock, p.node, &p.lock));
+            if is_free && !overtakes {
+                self.grant(waiting.node, waiting.lock);
+                served.push((waiting.node, waiting.request));
+            } else {
+                passed.push(waiting);
+            }
+        }
+        self.waiting = passed.into();
+        served
+    }
+}
+
+/// Whether two locks of one file exclude each other.
+fn conflicts(node_a: NodeId, a: &ByteLock, node_b: NodeId, b: &ByteLock) -> bool {
+    let is_same_owner = node_a == node_b && a.owner == b.owner;
+    a.kind == b.kind && !is_same_owner && (a.exclusive || b.exclusive) && a.start < b.end && b.start < a.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+    const C: NodeId = NodeId(3);
+
+    fn lock(owner: u64, exclusive: bool, start: u64, end: u64) -> ByteLock {
+        let kind = LockKind::Posix;
+        ByteLock { ino: Ino(9), kind, owner: LockOwner(owner), pid: 1, exclusive, start, end }
+    }
+
+    #[test]
+    fn ranges_of_one_owner_replace_and_split() {
+        let mut locks = AppLocks::default();
+        assert_eq!(locks.set(A, 1, lock(1, true, 0, 100), false), Outcome::Granted);
+        assert_eq!(locks.set(A, 2, lock(1, false, 40, 60), false), Outcome::Granted);
+        assert_eq!(locks.set(B, 3, lock(1, false, 45, 50), false), Outcome::Granted);
+        assert_eq!(locks.set(B, 4, lock(1, false, 0, 10), false), Outcome::Refused(FsError::WouldBlock));
+        assert_eq!(locks.test(B, &lock(7, false, 90, 95)), Some(lock(1, true, 60, 100)));
+    }
+
+    #[test]
+    fn waiters_are_served_in_order_and_not_overtaken() {
+        let mut locks = AppLocks::default();
+        assert_eq!(locks.set(A, 1, lock(1, false, 0, 10), true), Outcome::Granted);
+        assert_eq!(locks.set(B, 2, lock(2, true, 0, 10), true), Outcome::Waiting);
+        assert_eq!(locks.set(C, 3, lock(3, false, 0, 10), true), Outcome::Waiting, "behind the writer");
+        assert_eq!(locks.unset(A, &lock(1, false, 0, 10)), [(B, 2)]);
+        assert_eq!(locks.unset(B, &lock(2, true, 0, 10)), [(C, 3)]);
+    }
+
+    #[test]
+    fn circle_of_waiters_over_two_nodes_is_a_deadlock() {
+        let mut locks = AppLocks::default();
+        assert_eq!(locks.set(A, 1, lock(1, true, 0, 1), true), Outcome::Granted);
+        assert_eq!(locks.set(B, 2, lock(2, true, 1, 2), true), Outcome::Granted);
+        assert_eq!(locks.set(A, 3, lock(1, true, 1, 2), true), Outcome::Waiting);
+        assert_eq!(locks.set(B, 4, lock(2, true, 0, 1), true), Outcome::Refused(FsError::Deadlock));
+    }
+
+    #[test]
+    fn dead_node_lets_the_next_one_through() {
+        let mut locks = AppLocks::default();
+        locks.set(A, 1, lock(1, true, 0, 10), true);
+        assert_eq!(locks.set(B, 2, lock(2, true, 0, 10), true), Outcome::Waiting);
+        assert_eq!(locks.drop_node(A), [(B, 2)]);
+        assert_eq!(locks.cancel(B, 2), (false, vec![]));
+    }
+}

@@ -1,0 +1,95 @@
+//! Batches: pieces of the write-behind logs of the nodes that hold what they change.
+
+use std::collections::BTreeSet;
+
+use meta::Change;
+use types::{BatchSeq, LockMode, NodeId, ResourceId};
+use wire::FromMaster;
+
+use crate::state::Master;
+
+impl Master {
+    pub(crate) fn on_batch(
+        &mut self,
+        node: NodeId,
+        seq: BatchSeq,
+        kept: &[(ResourceId, LockMode)],
+        changes: Vec<Change>,
+        sync: bool,
+    ) {
+        let Some(applied) = self.members.get(&node).map(|m| m.record.batch) else { return };
+        if seq > applied {
+            if seq.0 != applied.0 + 1 {
+                let reason = format!("batch {seq} does not follow {applied}");
+                return self.refuse_batch(node, seq, reason);
+            }
+            // What is sent again to a new master was made under rights that may have been given back since.
+            if !self.recovering
+                && let Err(reason) = self.check_ownership(node, kept, &changes)
+            {
+                return self.refuse_batch(node, seq, reason);
+            }
+            let own = self.member_write(node, seq).into_iter().collect();
+            if let Err(error) = self.commit(node, &changes, own) {
+                return self.fail(format!("batch {seq} of node {node} could not be committed: {error:?}"));
+            }
+            self.metrics.master_batches.add(1);
+            if let Some(member) = self.members.get_mut(&node) {
+                member.record.batch = seq;
+            }
+            self.grant_kept(node, kept, &changes);
+        } else {
+            let durable = self.members.get(&node).map_or(BatchSeq(0), |m| m.durable);
+            if durable >= seq {
+                self.send(node, FromMaster::Durable { seq: durable });
+            }
+        }
+        if sync {
+            self.want_sync();
+        }
+    }
+
+    /// Every key belongs to one resource, which the sender holds in EX or makes.
+    fn check_ownership(
+        &self,
+        node: NodeId,
+        kept: &[(ResourceId, LockMode)],
+        changes: &[Change],
+    ) -> Result<(), String> {
+        let born: BTreeSet<ResourceId> = kept.iter().map(|(resource, _)| *resource).collect();
+        if let Some(resource) = born.iter().find(|r| self.table.is_shared(**r, node)) {
+            return Err(format!("{resource} is declared as new but held by others"));
+        }
+        for change in changes {
+            let Some(resource) = change.resource() else { continue };
+            if self.table.mode(node, resource) != LockMode::Ex && !born.contains(&resource) {
+                return Err(format!("it changes keys of {resource}, which it does not hold in EX"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters the tokens of what a batch makes, unless the same batch removed it again.
+    fn grant_kept(&mut self, node: NodeId, kept: &[(ResourceId, LockMode)], changes: &[Change]) {
+        let gone: BTreeSet<types::Ino> = changes
+            .iter()
+            .filter_map(|change| match change {
+                Change::DeleteInode { ino, .. } => Some(*ino),
+                _ => None,
+            })
+            .collect();
+        for (resource, mode) in kept {
+            let is_free = self.table.is_met(node, *resource, lock::Need::Token(*mode));
+            if !gone.contains(&resource.ino) && is_free && !self.recovering {
+                self.table.grant(node, *resource, *mode);
+            }
+        }
+    }
+
+    fn refuse_batch(&mut self, node: NodeId, seq: BatchSeq, reason: String) {
+        log::error!("batch {seq} of node {node} refused: {reason}");
+        self.metrics.master_batches_refused.add(1);
+        self.send(node, FromMaster::BatchRefused { seq, reason: reason.clone() });
+        self.end_membership(node, reason);
+    }
+}

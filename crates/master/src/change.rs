@@ -1,0 +1,256 @@
+//! Changes made at the master: committed, told to the readers, complete when all have acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use meta::{Change, FsError, Key, Op, OpContext, OpReply, ViewError};
+use types::{Ino, Micros, NodeId, OpSeq, ResourceId, ResourceKind, Timespec};
+use wire::FromMaster;
+
+use crate::commit::{OwnWrite, own_write};
+use crate::record::ResultRecord;
+use crate::state::{Master, Task};
+use crate::view::{EngineStore, MasterView};
+
+/// A change that readers have yet to acknowledge.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// When the forgets were sent.
+    pub since: Micros,
+    /// Forgets without an answer.
+    pub left: BTreeSet<u64>,
+    /// Resources it changed.
+    pub resources: BTreeSet<ResourceId>,
+    /// Inodes that lost their last covered name, and who has them open.
+    pub removed: Vec<Ino>,
+    /// Who is waiting for it.
+    pub then: Then,
+    /// The record that has it told again by a new master, to be removed when it is complete.
+    pub record: Option<Key>,
+}
+
+/// What follows a completed change.
+#[derive(Clone, Debug)]
+pub(crate) enum Then {
+    /// Answer the sender of a shipped operation.
+    Answer { node: NodeId, seq: OpSeq, op: Op, result: Result<OpReply, FsError>, changes: Vec<Change>, told: bool },
+    /// Grant what a split was made for.
+    Task(Task),
+    /// Nothing.
+    Nothing,
+}
+
+/// Outcome of planning at the master.
+pub(crate) enum Planned {
+    Changes(Vec<Change>, OpReply),
+    Refused(FsError),
+    Waiting,
+}
+
+impl Master {
+    /// Plans an operation of `node` on the engine's state. If another node holds in EX what it is about, that
+    /// is asked back and `task` waits.
+    pub(crate) fn plan(&mut self, op: &Op, node: NodeId, now: Timespec, task: Task) -> Planned {
+        let records = EngineStore(&*self.engine);
+        let table = &self.table;
+        let holders = |ino: Ino| -> Vec<NodeId> { table.open_nodes(ino).collect() };
+        let covering = |ino: Ino| self.covered_holders(ino, node);
+        let all = |ino: Ino| -> Vec<NodeId> {
+            let mut nodes = holders(ino);
+            nodes.extend(covering(ino));
+            nodes.sort_unstable();
+            nodes.dedup();
+            nodes
+        };
+        let view = MasterView::new(self, &records, node, &all);
+        let planned = op.plan(&view, &OpContext { now, node });
+        view.log_failures();
+        match planned {
+            Ok(plan) => Planned::Changes(plan.changes, plan.reply),
+            Err(ViewError::Refused(error)) => Planned::Refused(error),
+            Err(ViewError::Missing(missing)) => {
+                self.wait_for(node, missing.resource, lock::Need::Change, task);
+                Planned::Waiting
+            }
+        }
+    }
+
+    /// Readers of the directory that covers `ino`, who may have it open without having said so.
+    fn covered_holders(&self, ino: Ino, but: NodeId) -> Vec<NodeId> {
+        match self.read(meta::Key::Inode(ino)) {
+            Ok(Some(meta::StoredInode::Covered { parent, .. })) => {
+                self.table.holders(ResourceId::dir(parent)).map(|(n, _)| n).filter(|n| *n != but).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Commits a planned change and tells its readers. `then` follows when they have acknowledged.
+    ///
+    /// Returns whether it is complete already.
+    pub(crate) fn make_change(
+        &mut self,
+        node: NodeId,
+        changes: &[Change],
+        own: Vec<OwnWrite>,
+        then: Then,
+    ) -> bool {
+        let told = self.readers_of(changes, node);
+        let resources: BTreeSet<ResourceId> = changes.iter().filter_map(Change::resource).collect();
+        let removed = removed_inodes(changes);
+        let id = self.number();
+        let mut own = own;
+        own.extend(std::mem::take(&mut self.told_everyone).into_iter().map(|key| (key, None)));
+        // What a sender is not there to send again: a new master must know that readers may not have been told.
+        let mut record = None;
+        if !told.is_empty() && !matches!(then, Then::Answer { .. }) {
+            let key = Key::OpResult(NodeId(0), OpSeq(self.volume.epoch.0 << 32 | id));
+            let result = ResultRecord { result: Ok(OpReply::Done), changes: changes.to_vec() };
+            own.push(own_write(key, &result));
+            record = Some(key);
+        }
+        if let Err(error) = self.commit(node, changes, own) {
+            self.fail(format!("a change of node {node} could not be committed: {error:?}"));
+            return false;
+        }
+        // Changes of the same resources that readers have not acknowledged yet: this one is not complete
+        // before they are.
+        let mut left: BTreeSet<u64> =
+            resources.iter().filter_map(|r| self.unacknowledged.get(r)).flatten().copied().collect();
+        for (reader, changes) in told {
+            let seq = self.number();
+            self.forgets.insert(seq, (reader, id));
+            left.insert(seq);
+            for resource in &resources {
+                self.unacknowledged.entry(*resource).or_default().insert(seq);
+            }
+            self.metrics.forgets_sent.add(1);
+            self.send(reader, FromMaster::Forget { seq, changes, removed: removed.clone() });
+        }
+        let pending = Pending { since: self.clock.now, left, resources, removed, then, record };
+        if pending.left.is_empty() {
+            self.complete(pending);
+            return true;
+        }
+        self.pending.insert(id, pending);
+        false
+    }
+
+    /// Readers, other than `but`, of what is changed, and which changes concern each.
+    fn readers_of(&self, changes: &[Change], but: NodeId) -> BTreeMap<NodeId, Vec<Change>> {
+        let mut told: BTreeMap<NodeId, Vec<Change>> = BTreeMap::new();
+        for change in changes {
+            let Some(resource) = change.resource() else { continue };
+            let mut readers: BTreeSet<NodeId> =
+                self.table.holders(resource).map(|(n, _)| n).filter(|n| *n != but).collect();
+            // Both halves of an uncovered inode are shown by stat.
+            if resource.kind == ResourceKind::File {
+                let attr = ResourceId::attr(resource.ino);
+                readers.extend(self.table.holders(attr).map(|(n, _)| n).filter(|n| *n != but));
+            }
+            for reader in readers {
+                told.entry(reader).or_default().push(change.clone());
+            }
+        }
+        told
+    }
+
+    /// A reader has taken a change in.
+    pub(crate) fn on_forgotten(&mut self, node: NodeId, seq: u64, open: &[Ino]) {
+        for ino in open {
+            self.table.open(node, *ino);
+        }
+        if self.forgets.get(&seq).is_some_and(|(reader, _)| *reader == node) {
+            self.forgotten(seq);
+        }
+    }
+
+    /// Crosses a forget off, wherever it is awaited.
+    pub(crate) fn forgotten(&mut self, seq: u64) {
+        self.forgets.remove(&seq);
+        let mut complete = Vec::new();
+        for (id, pending) in &mut self.pending {
+            if pending.left.remove(&seq) && pending.left.is_empty() {
+                complete.push(*id);
+            }
+        }
+        let mut free = Vec::new();
+        self.unacknowledged.retain(|resource, seqs| {
+            seqs.remove(&seq);
+            if seqs.is_empty() {
+                free.push(*resource);
+            }
+            !seqs.is_empty()
+        });
+        for id in complete {
+            if let Some(pending) = self.pending.remove(&id) {
+                self.complete(pending);
+            }
+        }
+        for resource in free {
+            self.tasks.extend(self.behind.remove(&resource).unwrap_or_default());
+        }
+    }
+
+    fn complete(&mut self, pending: Pending) {
+        self.told_everyone.extend(pending.record);
+        for ino in pending.removed {
+            self.trim_orphan(ino);
+        }
+        match pending.then {
+            Then::Answer { node, seq, op, result, changes, told } => {
+                self.answer_ship(node, seq, &op, result, changes, told);
+            }
+            Then::Task(task) => self.tasks.push_back(task),
+            Then::Nothing => {}
+        }
+        for resource in pending.resources {
+            self.table.settle(self.clock.now, resource);
+        }
+    }
+
+    /// Runs an operation of the master's own.
+    pub(crate) fn try_own(&mut self, op: Op) {
+        let now = self.clock.wall;
+        match self.plan(&op, NodeId(0), now, Task::Own { op: op.clone() }) {
+            Planned::Changes(changes, _) if changes.is_empty() => {}
+            Planned::Changes(changes, _) => {
+                self.make_change(NodeId(0), &changes, Vec::new(), Then::Nothing);
+            }
+            Planned::Refused(error) => log::debug!("{op:?} of the master's own: {error}"),
+            Planned::Waiting => {}
+        }
+    }
+
+    /// Splits a covered file out so that `node` may write it while others share its directory.
+    pub(crate) fn split_for(&mut self, node: NodeId, request: u64, ino: Ino) {
+        let op = Op::Split { ino };
+        let task = Task::Write { node, request, ino };
+        let now = self.clock.wall;
+        match self.plan(&op, node, now, task.clone()) {
+            Planned::Changes(changes, _) => {
+                // The node that asked reads the directory too: it is told like the others.
+                self.make_change(NodeId(0), &changes, Vec::new(), Then::Task(task));
+            }
+            Planned::Refused(error) => {
+                let message =
+                    FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), glimpse: None };
+                self.send(node, message);
+            }
+            Planned::Waiting => {}
+        }
+    }
+}
+
+/// Inodes that lose a covered name: who reads the directory may have them open.
+fn removed_inodes(changes: &[Change]) -> Vec<Ino> {
+    changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::PutOrphan { ino, .. } => Some(*ino),
+            Change::PutAttr { ino, .. } => Some(*ino),
+            _ => None,
+        })
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
+}

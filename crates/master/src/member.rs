@@ -1,0 +1,224 @@
+//! Members: joining, leaving, dying, and the numbers given to them.
+
+use std::collections::BTreeSet;
+
+use meta::{Key, KeyKind};
+use types::{BatchSeq, Ino, LockMode, Micros, NodeId, OpSeq, ResourceId};
+use wire::{FromMaster, PROTOCOL_VERSION};
+
+use crate::commit::own_write;
+use crate::prefetch::Walk;
+use crate::record::MemberRecord;
+use crate::state::{Master, PeerId};
+
+/// A member.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Its connection, if it has one.
+    pub peer: Option<PeerId>,
+    /// What is stored of it.
+    pub record: MemberRecord,
+    /// When it was heard last.
+    pub heard_at: Micros,
+    /// Last batch reported durable.
+    pub durable: BatchSeq,
+    /// Shipped operations whose results it has.
+    pub acked: OpSeq,
+    /// Shipped operations that are under way.
+    pub running: BTreeSet<OpSeq>,
+    /// Shipped operations whose results are stored.
+    pub results: BTreeSet<OpSeq>,
+    /// Revokes to be sent to it.
+    pub revokes: Vec<(ResourceId, LockMode)>,
+    /// Its walk.
+    pub walk: Walk,
+}
+
+/// A hello.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub version: u32,
+    pub volume: Vec<u64>,
+    pub rejoin: NodeId,
+    pub pid: u32,
+    pub pid_start: u64,
+    pub label: String,
+    pub device: String,
+}
+
+impl Master {
+    pub(crate) fn on_hello(&mut self, peer: PeerId, newcomer: Newcomer) {
+        if newcomer.version != PROTOCOL_VERSION {
+            let reason = format!("the master speaks protocol {PROTOCOL_VERSION}, not {}", newcomer.version);
+            return self.close(peer, reason);
+        }
+        let own: Vec<u64> = self
+            .config
+            .volume
+            .chunks_exact(8)
+            .map(|p| u64::from_be_bytes([p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]]))
+            .collect();
+        if newcomer.volume != own {
+            return self.close(peer, "this is the master of another volume".to_owned());
+        }
+        if newcomer.rejoin == NodeId(0) {
+            self.admit(peer, newcomer);
+        } else {
+            self.readmit(peer, newcomer);
+        }
+    }
+
+    fn admit(&mut self, peer: PeerId, newcomer: Newcomer) {
+        let node = NodeId(self.volume.next_node);
+        self.volume.next_node += 1;
+        let record = MemberRecord {
+            pid: newcomer.pid,
+            pid_start: newcomer.pid_start,
+            label: newcomer.label,
+            device: newcomer.device,
+            batch: BatchSeq(0),
+        };
+        let own = vec![own_write(Key::Volume, &self.volume), own_write(Key::Member(node), &record)];
+        if let Err(error) = self.commit(NodeId(0), &[], own) {
+            return self.fail(format!("a member could not be recorded: {error:?}"));
+        }
+        log::info!("node {node} joins: {}", record.label);
+        self.enter(peer, node, record);
+        let welcome = self.welcome(node, BatchSeq(0), false);
+        // Incarnations are durable before first use.
+        self.send_when_durable(node, welcome);
+    }
+
+    /// Enters a member and its connection.
+    pub(crate) fn enter(&mut self, peer: PeerId, node: NodeId, record: MemberRecord) {
+        let member = Member {
+            peer: Some(peer),
+            durable: BatchSeq(0),
+            record,
+            heard_at: self.clock.now,
+            acked: OpSeq(0),
+            running: BTreeSet::new(),
+            results: BTreeSet::new(),
+            revokes: Vec::new(),
+            walk: Walk::default(),
+        };
+        self.members.insert(node, member);
+        self.peers.insert(peer, Some(node));
+        self.metrics.members.set(self.members.len() as i64);
+    }
+
+    pub(crate) fn welcome(&self, node: NodeId, batch_applied: BatchSeq, reassert: bool) -> FromMaster {
+        let share = self.config.token_memory / TOKEN_BYTES / (self.members.len() as u64).max(1);
+        FromMaster::Welcome {
+            node,
+            epoch: self.volume.epoch,
+            lease_us: self.config.lease.0,
+            token_share: share,
+            cookie_key: self.config.cookie_key.into(),
+            batch_applied,
+            reassert,
+        }
+    }
+
+    /// A member leaves in order: everything of its is flushed.
+    pub(crate) fn leave(&mut self, node: NodeId) {
+        log::info!("node {node} leaves");
+        self.remove_member(node);
+        self.want_sync();
+    }
+
+    /// A member's rights end, whether it knows or not.
+    pub(crate) fn end_membership(&mut self, node: NodeId, reason: String) {
+        log::warn!("membership of node {node} ends: {reason}");
+        self.metrics.leases_ended.add(1);
+        self.send(node, FromMaster::Ended { reason });
+        self.remove_member(node);
+    }
+
+    fn remove_member(&mut self, node: NodeId) {
+        let peer = self.members.remove(&node).and_then(|m| m.peer);
+        if let Some(peer) = peer {
+            self.peers.insert(peer, None);
+        }
+        self.metrics.members.set(self.members.len() as i64);
+        self.expected.remove(&node);
+        let mut own = vec![(Key::Member(node), None)];
+        own.extend(self.result_keys(node).into_iter().map(|key| (key, None)));
+        if let Err(error) = self.commit(NodeId(0), &[], own) {
+            self.fail(format!("a member could not be removed: {error:?}"));
+        }
+        let forgets: Vec<u64> = self.forgets.iter().filter(|(_, (n, _))| *n == node).map(|(s, _)| *s).collect();
+        for seq in forgets {
+            self.forgotten(seq);
+        }
+        let held: BTreeSet<Ino> = self.table.held_by(node).map(|r| r.ino).collect();
+        let open = self.table.remove_node(self.clock.now, node);
+        for ino in open {
+            self.trim_orphan(ino);
+            self.merge_if_free(ino);
+        }
+        for ino in held {
+            self.merge_if_free(ino);
+        }
+        // Orphans that only its own batches recorded.
+        self.trim_orphans();
+        self.retry_glimpses_of(node);
+        self.drop_app_locks(node);
+        self.check_recovery();
+    }
+
+    fn result_keys(&self, node: NodeId) -> Vec<Key> {
+        let start = Key::OpResult(node, OpSeq(0)).to_vec();
+        let end = Key::OpResult(node, OpSeq(u64::MAX)).to_vec();
+        let limit = kv::ScanLimit { entries: usize::MAX, bytes: 16 << 20 };
+        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
+        page.map(|p| p.entries.iter().filter_map(|(k, _)| Key::from_slice(k)).collect()).unwrap_or_default()
+    }
+
+    /// Gives numbers to a node, for ever.
+    pub(crate) fn on_reserve(&mut self, node: NodeId, inodes: u32, segments: u32) {
+        let inodes = inodes.min(RESERVE_MAX);
+        let segments = segments.min(RESERVE_MAX);
+        let message = FromMaster::Reserved {
+            first_inode: Ino(self.volume.next_inode),
+            inodes,
+            first_segment: self.volume.next_segment,
+            segments,
+        };
+        self.volume.next_inode += u64::from(inodes);
+        self.volume.next_segment += u64::from(segments);
+        let own = vec![own_write(Key::Volume, &self.volume)];
+        if let Err(error) = self.commit(NodeId(0), &[], own) {
+            return self.fail(format!("numbers could not be reserved: {error:?}"));
+        }
+        self.send_when_durable(node, message);
+    }
+
+    /// Bytes and inodes of the volume, as committed.
+    pub fn totals(&self) -> (u64, u64) {
+        match self.read::<meta::Totals>(Key::Totals) {
+            Ok(Some(totals)) => (totals.bytes, totals.inodes),
+            Ok(None) | Err(_) => (0, 0),
+        }
+    }
+
+    /// Every stored member.
+    pub(crate) fn stored_members(&self) -> Vec<(NodeId, MemberRecord)> {
+        let (start, end) = Key::range_of_kind(KeyKind::Member);
+        let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
+        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
+        let mut members = Vec::new();
+        for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
+            match (Key::from_slice(&key), meta::value_decode(&key, &value)) {
+                (Some(Key::Member(node)), Ok(record)) => members.push((node, record)),
+                (_, Err(damage)) => log::error!("metadata: {damage}"),
+                (_, Ok(_)) => {}
+            }
+        }
+        members
+    }
+}
+
+/// Memory of one token at the master, about.
+const TOKEN_BYTES: u64 = 200;
+const RESERVE_MAX: u32 = 1 << 20;

@@ -1,0 +1,100 @@
+//! Becoming the master of a volume, and the first contents of one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use kv::{Batch, Engine};
+use lock::MasterTable;
+use meta::{CookieKey, Key};
+use obs::Metrics;
+use types::{Epoch, Micros, NodeId, Timespec};
+
+use crate::app_locks::AppLocks;
+use crate::commit::own_write;
+use crate::error::MasterError;
+use crate::record::VolumeRecord;
+use crate::state::{Clock, Config, Master};
+use crate::view::EngineStore;
+
+impl Master {
+    /// Writes the first contents of an empty engine: the root directory.
+    pub fn format(engine: &dyn Engine, now: Timespec, uid: u32, gid: u32) -> Result<(), MasterError> {
+        let changes = meta::initial_changes(now, uid, gid);
+        let applied = meta::apply(&changes, &EngineStore(engine), NodeId(0))?;
+        let record =
+            VolumeRecord { epoch: Epoch(0), next_node: 1, next_inode: FIRST_INODE, next_segment: 1 };
+        let mut batch = Batch::new(engine.last_seq().next());
+        let volume = own_write(Key::Volume, &record);
+        let own = std::iter::once((volume.0.to_vec(), volume.1));
+        for (key, value) in applied.writes.into_iter().chain(own) {
+            match value {
+                Some(value) => batch.puts.push((key, value)),
+                None => batch.deletes.push(key),
+            }
+        }
+        engine.commit(batch)?;
+        engine.sync()?;
+        Ok(())
+    }
+
+    /// Takes a volume over: raises the epoch, durably, and waits for the members of the old master.
+    pub fn open(
+        clock: Clock,
+        engine: Arc<dyn Engine>,
+        config: Config,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, MasterError> {
+        let key = Key::Volume.to_vec();
+        let value = engine.get(&key)?.ok_or(MasterError::Empty)?;
+        let mut volume: VolumeRecord = meta::value_decode(&key, &value).map_err(|damage| {
+            log::error!("metadata: {damage}");
+            MasterError::Damaged { what: "the record", source: None }
+        })?;
+        volume.epoch = Epoch(volume.epoch.0 + 1);
+        let mut master = Self {
+            cookie_key: CookieKey(config.cookie_key),
+            engine,
+            config,
+            metrics,
+            clock,
+            volume,
+            failed: false,
+            table: MasterTable::new(),
+            members: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            unacknowledged: BTreeMap::new(),
+            forgets: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            glimpses: BTreeMap::new(),
+            split_places: BTreeMap::new(),
+            told_everyone: Vec::new(),
+            app_locks: AppLocks::default(),
+            next_number: 0,
+            tasks: VecDeque::new(),
+            expected: BTreeMap::new(),
+            recovering: false,
+            recovery_ends: Micros::NEVER,
+            deferred: VecDeque::new(),
+            syncing: None,
+            sync_covers: BTreeMap::new(),
+            sync_wanted: false,
+            dirty_since: None,
+            after_sync: Vec::new(),
+            after_this_sync: Vec::new(),
+            outputs: VecDeque::new(),
+        };
+        let own = vec![own_write(Key::Volume, &master.volume)];
+        master.commit(NodeId(0), &[], own)?;
+        master.engine.sync()?;
+        let members = master.stored_members();
+        master.expect_members(members);
+        master.metrics.master_epoch.set(master.volume.epoch.0 as i64);
+        master.settle();
+        Ok(master)
+    }
+}
+
+/// Numbers below are kept for the root and whatever else may once have a fixed one.
+const FIRST_INODE: u64 = 16;

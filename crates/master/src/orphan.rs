@@ -1,0 +1,53 @@
+//! Orphans: inodes without a name that somebody has open.
+
+use meta::{Change, Key, KeyKind, Op, OrphanRecord};
+use types::{Ino, NodeId};
+
+use crate::state::{Master, Task};
+
+impl Master {
+    /// Corrects the record of who has an orphan open, once all readers have said so.
+    pub(crate) fn trim_orphan(&mut self, ino: Ino) {
+        let Ok(Some(record)) = self.read::<OrphanRecord>(Key::Orphan(ino)) else { return };
+        let open: Vec<NodeId> = self.table.open_nodes(ino).collect();
+        let holders: Vec<NodeId> = record.holders.iter().copied().filter(|n| open.contains(n)).collect();
+        if holders.is_empty() {
+            self.reclaim(ino);
+        } else if holders != record.holders {
+            let change = Change::PutOrphan { ino, holders };
+            if let Err(error) = self.commit(NodeId(0), &[change], Vec::new()) {
+                self.fail(format!("the record of orphan {ino} could not be written: {error:?}"));
+            }
+        }
+    }
+
+    /// Deletes an inode if it is an orphan that nobody has open.
+    pub(crate) fn reclaim(&mut self, ino: Ino) {
+        if matches!(self.read::<OrphanRecord>(Key::Orphan(ino)), Ok(Some(_)))
+            && self.table.open_nodes(ino).next().is_none()
+        {
+            self.tasks.push_back(Task::Own { op: Op::Reclaim { ino } });
+        }
+    }
+
+    /// Looks after the orphans of members that are gone.
+    pub(crate) fn trim_orphans(&mut self) {
+        let (start, end) = Key::range_of_kind(KeyKind::Orphan);
+        let range = kv::KeyRange::new(start, end);
+        let mut after = range.clone();
+        loop {
+            let limit = kv::ScanLimit { entries: 1000, bytes: 1 << 20 };
+            let Ok(page) = self.engine.scan(&after, limit, kv::Direction::Forward) else { return };
+            let Some((last, _)) = page.entries.last() else { return };
+            after = range.rest_after(last, kv::Direction::Forward);
+            for (key, _) in &page.entries {
+                if let Some(Key::Orphan(ino)) = Key::from_slice(key) {
+                    self.trim_orphan(ino);
+                }
+            }
+            if !page.more {
+                return;
+            }
+        }
+    }
+}

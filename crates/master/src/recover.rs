@@ -1,0 +1,187 @@
+//! A new master takes over: it waits until every recorded member has told what it holds or is known to be
+//! gone, tells readers again what the old master may not have told them, and only then serves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use meta::{Change, Key, KeyKind};
+use types::{Ino, Micros, NodeId, ResourceId};
+use wire::{FromMaster, ReassertPart};
+
+use crate::change::{Pending, Then};
+use crate::member::Newcomer;
+use crate::record::{MemberRecord, ResultRecord};
+use crate::state::{Master, PeerId};
+
+/// A member of the old master that has not re-asserted everything yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    pub record: MemberRecord,
+}
+
+impl Master {
+    /// Starts a recovery if the old master had members.
+    pub(crate) fn expect_members(&mut self, members: Vec<(NodeId, MemberRecord)>) {
+        for (node, record) in members {
+            self.expected.insert(node, Expected { record });
+        }
+        self.recovering = !self.expected.is_empty();
+        self.recovery_ends = self.clock.now + self.config.lease;
+        if !self.recovering {
+            self.trim_orphans();
+        }
+    }
+
+    /// Members recorded by the old master that have not rejoined: node, process, start of the process.
+    pub fn expected_members(&self) -> Vec<(NodeId, u32, u64)> {
+        let is_absent = |node: &NodeId| !self.members.contains_key(node);
+        let expected = self.expected.iter().filter(|(node, _)| is_absent(node));
+        expected.map(|(node, e)| (*node, e.record.pid, e.record.pid_start)).collect()
+    }
+
+    /// The driver found the process of a member gone.
+    pub fn member_is_dead(&mut self, clock: crate::state::Clock, node: NodeId) {
+        self.clock = clock;
+        if self.members.contains_key(&node) || self.expected.contains_key(&node) {
+            self.end_membership(node, "its process ended".to_owned());
+        }
+        self.settle();
+    }
+
+    /// A member of the old master comes back.
+    pub(crate) fn readmit(&mut self, peer: PeerId, newcomer: Newcomer) {
+        let node = newcomer.rejoin;
+        let Some(expected) = self.expected.get(&node).filter(|_| !self.members.contains_key(&node)) else {
+            return self.close(peer, format!("the membership of node {node} has ended"));
+        };
+        let record = expected.record.clone();
+        if record.pid != newcomer.pid || record.pid_start != newcomer.pid_start {
+            return self.close(peer, format!("node {node} is another process"));
+        }
+        log::info!("node {node} rejoins: {}", record.label);
+        let applied = record.batch;
+        self.enter(peer, node, record);
+        let results = self.stored_results(node);
+        if let Some(member) = self.members.get_mut(&node) {
+            member.results = results;
+        }
+        let welcome = self.welcome(node, applied, true);
+        self.send(node, welcome);
+    }
+
+    fn stored_results(&self, node: NodeId) -> BTreeSet<types::OpSeq> {
+        let start = Key::OpResult(node, types::OpSeq(0)).to_vec();
+        let end = Key::OpResult(node, types::OpSeq(u64::MAX)).to_vec();
+        let limit = kv::ScanLimit { entries: usize::MAX, bytes: 16 << 20 };
+        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
+        let keys = page.map(|p| p.entries).unwrap_or_default();
+        keys.iter()
+            .filter_map(|(key, _)| match Key::from_slice(key) {
+                Some(Key::OpResult(_, seq)) => Some(seq),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn on_reassert(&mut self, node: NodeId, part: ReassertPart, done: bool) {
+        if !self.recovering {
+            return self.end_membership(node, "it re-asserted outside of a recovery".to_owned());
+        }
+        match part {
+            ReassertPart::Tokens { list } => {
+                for (resource, mode) in list {
+                    if !self.table.is_met(node, resource, lock::Need::Token(mode)) {
+                        let reason = format!("it asserts {mode:?} on {resource}, which another node holds");
+                        return self.end_membership(node, reason);
+                    }
+                    self.table.grant(node, resource, mode);
+                }
+            }
+            ReassertPart::Open { list } => {
+                for ino in list {
+                    self.table.open(node, ino);
+                }
+            }
+            ReassertPart::Locks { list } => self.app_locks.reassert(node, list),
+        }
+        if done {
+            self.expected.remove(&node);
+            self.check_recovery();
+        }
+    }
+
+    /// Ends the recovery when nobody is expected any more, or the leases of the absent have ended.
+    pub(crate) fn check_recovery(&mut self) {
+        if !self.recovering {
+            return;
+        }
+        if !self.expected.is_empty() && self.clock.now >= self.recovery_ends {
+            let late: Vec<NodeId> = self.expected.keys().copied().collect();
+            for node in late {
+                if self.expected.contains_key(&node) {
+                    self.end_membership(node, "it did not rejoin within its lease".to_owned());
+                }
+            }
+        }
+        if !self.expected.is_empty() || !self.recovering {
+            return;
+        }
+        self.recovering = false;
+        self.recovery_ends = Micros::NEVER;
+        log::info!("epoch {}: recovered, {} members", self.volume.epoch, self.members.len());
+        self.tell_again();
+        self.trim_orphans();
+        for (node, message) in std::mem::take(&mut self.deferred) {
+            if self.members.contains_key(&node) {
+                self.dispatch(node, message);
+            }
+        }
+    }
+
+    /// Readers that the old master may not have told of its last changes are told how things stand.
+    fn tell_again(&mut self) {
+        let (start, end) = Key::range_of_kind(KeyKind::OpResult);
+        let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
+        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
+        let mut changes: Vec<Change> = Vec::new();
+        let own = Key::OpResult(NodeId(0), types::OpSeq(u64::MAX)).to_vec();
+        for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
+            if key <= own {
+                self.told_everyone.extend(Key::from_slice(&key));
+            }
+            match meta::value_decode::<ResultRecord>(&key, &value) {
+                Ok(record) => changes.extend(self.current_state(&record.changes)),
+                Err(damage) => log::error!("metadata: {damage}"),
+            }
+        }
+        let mut told: BTreeMap<NodeId, Vec<Change>> = BTreeMap::new();
+        let mut resources: BTreeSet<ResourceId> = BTreeSet::new();
+        let mut removed: BTreeSet<Ino> = BTreeSet::new();
+        for change in changes {
+            let Some(resource) = change.resource() else { continue };
+            resources.insert(resource);
+            if let Change::DeleteInode { ino, .. } = &change {
+                removed.insert(*ino);
+            }
+            for (node, _) in self.table.holders(resource) {
+                told.entry(node).or_default().push(change.clone());
+            }
+        }
+        let id = self.number();
+        let mut left = BTreeSet::new();
+        for (reader, changes) in told {
+            let seq = self.number();
+            self.forgets.insert(seq, (reader, id));
+            left.insert(seq);
+            for resource in &resources {
+                self.unacknowledged.entry(*resource).or_default().insert(seq);
+            }
+            let removed = removed.iter().copied().collect();
+            self.send(reader, FromMaster::Forget { seq, changes, removed });
+        }
+        if !left.is_empty() {
+            let since = self.clock.now;
+            let pending = Pending { since, left, resources, removed: Vec::new(), then: Then::Nothing, record: None };
+            self.pending.insert(id, pending);
+        }
+    }
+}

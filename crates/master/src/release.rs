@@ -1,0 +1,73 @@
+//! Rights given back, and files closed.
+
+use meta::{Op, StoredInode};
+use types::{Ino, LockMode, NodeId, ResourceId, ResourceKind};
+use wire::OpenReport;
+
+use crate::change::{Planned, Then};
+use crate::state::{Master, Task};
+
+impl Master {
+    pub(crate) fn on_release(
+        &mut self,
+        node: NodeId,
+        list: Vec<(ResourceId, LockMode)>,
+        open: Vec<OpenReport>,
+    ) {
+        for report in open {
+            self.on_open_report(node, report.ino);
+        }
+        for (resource, to) in list {
+            self.table.release(self.clock.now, node, resource, to);
+            if matches!(resource.kind, ResourceKind::Attr | ResourceKind::File) {
+                self.merge_if_free(resource.ino);
+            }
+        }
+    }
+
+    /// A node keeps an inode open whose directory it gives up: the inode gets tokens of its own, so that
+    /// nobody removes it by the directory's token alone.
+    fn on_open_report(&mut self, node: NodeId, ino: Ino) {
+        self.table.open(node, ino);
+        if !matches!(self.read(meta::Key::Inode(ino)), Ok(Some(StoredInode::Covered { .. }))) {
+            return;
+        }
+        let op = Op::Split { ino };
+        match self.plan(&op, node, self.clock.wall, Task::Own { op: op.clone() }) {
+            Planned::Changes(changes, _) => {
+                self.make_change(node, &changes, Vec::new(), Then::Nothing);
+            }
+            Planned::Refused(error) => log::error!("open inode {ino} could not be split out: {error}"),
+            Planned::Waiting => {}
+        }
+    }
+
+    pub(crate) fn on_closed(&mut self, node: NodeId, ino: Ino) {
+        if self.table.close(node, ino) {
+            self.reclaim(ino);
+            self.merge_if_free(ino);
+        } else {
+            self.trim_orphan(ino);
+        }
+    }
+
+    /// An uncovered inode with one link falls back into its directory when nobody has a token on it or has it
+    /// open, unless its directory is held in EX: the holder would not know.
+    pub(crate) fn merge_if_free(&mut self, ino: Ino) {
+        let is_held = |kind| self.table.holders(ResourceId { ino, kind }).next().is_some();
+        if is_held(ResourceKind::Attr) || is_held(ResourceKind::File) {
+            return;
+        }
+        if self.table.open_nodes(ino).next().is_some() {
+            return;
+        }
+        let Ok(Some(StoredInode::Own { attr })) = self.read(meta::Key::Inode(ino)) else { return };
+        if attr.nlink != 1 || attr.parent.0 == 0 {
+            return;
+        }
+        if self.table.exclusive_holder(ResourceId::dir(attr.parent)).is_some() {
+            return;
+        }
+        self.tasks.push_back(Task::Own { op: Op::Merge { ino } });
+    }
+}

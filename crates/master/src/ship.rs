@@ -1,0 +1,201 @@
+//! Shipped operations: run once, whatever is sent twice.
+
+use meta::{Change, FileKind, FsError, Key, Op, OpReply, StoredInode};
+use types::{Ino, LockMode, NodeId, OpSeq, ResourceId, Timespec};
+use wire::{FromMaster, Grant, GrantData};
+
+use crate::change::{Planned, Then};
+use crate::commit::{OwnWrite, own_write};
+use crate::record::ResultRecord;
+use crate::state::{Master, Task};
+
+impl Master {
+    pub(crate) fn on_ship(&mut self, node: NodeId, seq: OpSeq, acked: OpSeq, now: Timespec, op: Op) {
+        let Some(member) = self.members.get_mut(&node) else { return };
+        member.acked = member.acked.max(acked);
+        if member.running.contains(&seq) || seq <= member.acked {
+            return;
+        }
+        match self.read::<ResultRecord>(Key::OpResult(node, seq)) {
+            Ok(Some(record)) => {
+                let changes = self.current_state(&record.changes);
+                self.answer_ship(node, seq, &op, record.result, changes, false);
+            }
+            Ok(None) => {
+                if let Some(member) = self.members.get_mut(&node) {
+                    member.running.insert(seq);
+                }
+                self.try_ship(node, seq, op, now);
+            }
+            Err(error) => self.answer_ship(node, seq, &op, Err(error), Vec::new(), false),
+        }
+    }
+
+    pub(crate) fn try_ship(&mut self, node: NodeId, seq: OpSeq, op: Op, now: Timespec) {
+        if !self.members.contains_key(&node) {
+            return;
+        }
+        let task = Task::Ship { node, seq, op: op.clone(), now };
+        match self.plan(&op, node, now, task) {
+            Planned::Waiting => {}
+            Planned::Refused(error) => self.answer_ship(node, seq, &op, Err(error), Vec::new(), false),
+            Planned::Changes(changes, reply) => {
+                let record = ResultRecord { result: Ok(reply), changes: changes.clone() };
+                let mut own = self.forget_results(node);
+                own.push(own_write(Key::OpResult(node, seq), &record));
+                let mut then =
+                    Then::Answer { node, seq, op, result: Ok(reply), changes: changes.clone(), told: true };
+                // If nobody else reads what changes, the answer carries the changes itself.
+                let is_alone = changes.iter().filter_map(Change::resource).all(|r| {
+                    !self.table.is_shared(r, node) && !self.is_changing(r)
+                });
+                if is_alone {
+                    if let Then::Answer { told, .. } = &mut then {
+                        *told = false;
+                    }
+                } else {
+                    // In the order of commits, before any forget of a later change can reach the sender.
+                    self.send(node, FromMaster::Changed { seq, changes: changes.clone() });
+                }
+                self.make_change(node, &changes, own, then);
+            }
+        }
+    }
+
+    /// Writes that remove results which their sender has.
+    fn forget_results(&mut self, node: NodeId) -> Vec<OwnWrite> {
+        let Some(member) = self.members.get_mut(&node) else { return Vec::new() };
+        let acked = member.acked;
+        let done: Vec<OpSeq> = member.results.range(..=acked).copied().collect();
+        member.results = member.results.split_off(&OpSeq(acked.0 + 1));
+        done.into_iter().map(|seq| (Key::OpResult(node, seq), None)).collect()
+    }
+
+    /// Answers an operation, with whatever rights the sender may have now.
+    pub(crate) fn answer_ship(
+        &mut self,
+        node: NodeId,
+        seq: OpSeq,
+        op: &Op,
+        result: Result<OpReply, FsError>,
+        changes: Vec<Change>,
+        told: bool,
+    ) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.running.remove(&seq);
+            if result.is_ok() {
+                member.results.insert(seq);
+            }
+        } else {
+            return;
+        }
+        let mut grants = Vec::new();
+        if result.is_ok() {
+            self.grant_directories(node, op, &mut grants);
+            self.grant_made(node, op, &changes, &mut grants);
+        }
+        let changes = if told { Vec::new() } else { changes };
+        self.send(node, FromMaster::Shipped { seq, result, changes, grants });
+    }
+
+    /// The only user of a directory gets it in EX with its first change; others keep or get PR.
+    fn grant_directories(&mut self, node: NodeId, op: &Op, grants: &mut Vec<Grant>) {
+        for dir in op.directories() {
+            let resource = ResourceId::dir(dir);
+            if self.is_changing(resource) || self.table.is_wanted(resource) {
+                continue;
+            }
+            let held = self.table.mode(node, resource);
+            let is_alone = !self.table.is_shared(resource, node);
+            let mode = match (is_alone, held) {
+                (_, LockMode::Ex) => continue,
+                (true, LockMode::Nl | LockMode::Pr) => LockMode::Ex,
+                (false, LockMode::Pr) => continue,
+                (false, LockMode::Nl) => LockMode::Pr,
+            };
+            if !self.table.may_grant(node, resource, mode) {
+                continue;
+            }
+            if held == LockMode::Nl {
+                match self.grant_directory(node, dir, mode) {
+                    Ok(grant) => grants.push(grant),
+                    Err(error) => log::debug!("ino {dir} is not granted: {error}"),
+                }
+            } else {
+                self.table.grant(node, resource, mode);
+                grants.push(Grant { resource, mode, data: GrantData::Held {} });
+            }
+        }
+    }
+
+    /// Tokens on what the operation made or split out: nobody else can know it yet.
+    fn grant_made(&mut self, node: NodeId, op: &Op, changes: &[Change], grants: &mut Vec<Grant>) {
+        let is_split_create = matches!(op, Op::Create { split: true, .. } | Op::CreateOrphan { .. });
+        for change in changes {
+            match change {
+                Change::PutDirectory { ino, .. } if is_new_directory(op, *ino) => {
+                    if self.table.may_grant(node, ResourceId::dir(*ino), LockMode::Ex)
+                        && let Ok(grant) = self.grant_directory(node, *ino, LockMode::Ex)
+                    {
+                        grants.push(grant);
+                    }
+                }
+                Change::PutAttr { ino, attr } => self.grant_attr(node, *ino, attr.clone(), grants),
+                Change::PutContent { ino, .. } => {
+                    let mode = if is_split_create { LockMode::Ex } else { LockMode::Pr };
+                    if is_split_create {
+                        self.table.open(node, *ino);
+                    }
+                    if let Err(error) = self.grant_content(node, *ino, mode, grants) {
+                        log::debug!("content of ino {ino} is not granted: {error}");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The state now of everything that `changes` once changed.
+    pub(crate) fn current_state(&self, changes: &[Change]) -> Vec<Change> {
+        let mut now = Vec::new();
+        for change in changes {
+            match change {
+                Change::PutEntry { parent, cookie, entry: meta::Dirent { name, .. } }
+                | Change::DeleteEntry { parent, cookie, name } => {
+                    match self.read(Key::Entry(*parent, *cookie)) {
+                        Ok(Some(entry)) => now.push(Change::PutEntry { parent: *parent, cookie: *cookie, entry }),
+                        Ok(None) | Err(_) => now.push(Change::DeleteEntry {
+                            parent: *parent,
+                            cookie: *cookie,
+                            name: name.clone(),
+                        }),
+                    }
+                }
+                Change::PutDirectory { ino, .. } | Change::PutAttr { ino, .. } => {
+                    match self.read(Key::Inode(*ino)) {
+                        Ok(Some(StoredInode::Directory { inode })) => {
+                            now.push(Change::PutDirectory { ino: *ino, inode });
+                        }
+                        Ok(Some(StoredInode::Own { attr })) => now.push(Change::PutAttr { ino: *ino, attr }),
+                        Ok(Some(StoredInode::Covered { .. }) | None) | Err(_) => {}
+                    }
+                }
+                Change::PutContent { ino, .. } => {
+                    if let Ok(Some(content)) = self.read(Key::Content(*ino)) {
+                        now.push(Change::PutContent { ino: *ino, content });
+                    }
+                }
+                Change::DeleteInode { .. } => now.push(change.clone()),
+                _ => {}
+            }
+        }
+        now
+    }
+}
+
+fn is_new_directory(op: &Op, ino: Ino) -> bool {
+    match op {
+        Op::Create { new, .. } => new.ino == ino && new.kind == FileKind::Directory,
+        _ => false,
+    }
+}

@@ -1,0 +1,411 @@
+//! The master's state and its entry points.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use chunk::SegmentStore;
+use kv::{Engine, EngineError, Seq};
+use lock::{MasterTable, WaiterId};
+use meta::{Change, Cookie, CookieKey};
+use obs::Metrics;
+use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq, ResourceId, Timespec};
+use wire::{FromMaster, ToMaster};
+
+use crate::app_locks::AppLocks;
+use crate::change::Pending;
+use crate::member::Member;
+use crate::record::VolumeRecord;
+
+/// One connection, numbered by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u64);
+
+/// Both clocks, read together by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// For leases and deadlines: counts suspension.
+    pub now: Micros,
+    /// For stamps.
+    pub wall: Timespec,
+}
+
+/// Settings of a master.
+#[derive(Clone)]
+pub struct Config {
+    /// The volume's identity.
+    pub volume: [u8; 16],
+    /// The volume's key for name hashes.
+    pub cookie_key: [u8; 16],
+    /// Length of a member's lease.
+    pub lease: Micros,
+    /// Bytes for tokens: the table's, and so a new master's, memory.
+    pub token_memory: u64,
+    /// Committed changes are durable after this at the latest.
+    pub commit_interval: Micros,
+    /// Where file data is.
+    pub store: Arc<dyn SegmentStore>,
+}
+
+/// What the driver must do, in this order.
+#[derive(Debug)]
+pub enum Output {
+    /// Send to a peer. Lost only with its connection.
+    Send {
+        /// To whom.
+        peer: PeerId,
+        /// What.
+        message: FromMaster,
+    },
+    /// Close a connection.
+    Close {
+        /// Which.
+        peer: PeerId,
+        /// Why, for the log.
+        reason: String,
+    },
+    /// Make the engine durable and report [`Master::synced`].
+    Sync {
+        /// Number to report.
+        job: u64,
+    },
+    /// The engine is fenced, poisoned or damaged: stop being master.
+    Failed {
+        /// For people.
+        reason: String,
+    },
+}
+
+/// A member's figures, for `status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its incarnation.
+    pub node: NodeId,
+    /// Host and mount point.
+    pub label: String,
+    /// Its process.
+    pub pid: u32,
+    /// Device of its mount.
+    pub device: String,
+    /// Tokens it holds.
+    pub tokens: u64,
+    /// Whether it is connected.
+    pub is_connected: bool,
+}
+
+/// The master of a volume.
+pub struct Master {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) config: Config,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Clock,
+    pub(crate) cookie_key: CookieKey,
+    pub(crate) volume: VolumeRecord,
+    pub(crate) failed: bool,
+
+    pub(crate) table: MasterTable,
+    pub(crate) members: BTreeMap<NodeId, Member>,
+    pub(crate) peers: BTreeMap<PeerId, Option<NodeId>>,
+
+    /// What waits for the token table, by waiter.
+    pub(crate) waiting: BTreeMap<WaiterId, Task>,
+    /// What waits until readers have acknowledged changes of a resource.
+    pub(crate) behind: BTreeMap<ResourceId, VecDeque<Task>>,
+    /// Changes that readers have yet to acknowledge, by resource.
+    pub(crate) unacknowledged: BTreeMap<ResourceId, BTreeSet<u64>>,
+    pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    pub(crate) glimpses: BTreeMap<u64, crate::acquire::Glimpse>,
+    /// Places of entries whose child has keys of its own, as last seen.
+    pub(crate) split_places: BTreeMap<Ino, (Ino, Cookie)>,
+    /// Records of changes that every reader has been told of: they go with the next commit.
+    pub(crate) told_everyone: Vec<meta::Key>,
+    pub(crate) app_locks: AppLocks,
+    pub(crate) next_number: u64,
+    pub(crate) tasks: VecDeque<Task>,
+
+    // Recovery.
+    pub(crate) expected: BTreeMap<NodeId, crate::recover::Expected>,
+    pub(crate) recovering: bool,
+    pub(crate) recovery_ends: Micros,
+    pub(crate) deferred: VecDeque<(NodeId, ToMaster)>,
+
+    // Durability.
+    pub(crate) syncing: Option<u64>,
+    pub(crate) sync_covers: BTreeMap<NodeId, BatchSeq>,
+    pub(crate) sync_wanted: bool,
+    pub(crate) dirty_since: Option<Micros>,
+    pub(crate) after_sync: Vec<AfterSync>,
+    pub(crate) after_this_sync: Vec<AfterSync>,
+
+    pub(crate) outputs: VecDeque<Output>,
+}
+
+/// Something to try, now or later.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    /// A node's acquire.
+    Acquire { node: NodeId, request: u64, want: wire::Want },
+    /// A node's shipped operation.
+    Ship { node: NodeId, seq: OpSeq, op: meta::Op, now: Timespec },
+    /// An operation of the master's own.
+    Own { op: meta::Op },
+    /// What remains to be done for a node that asked to write a covered file.
+    Write { node: NodeId, request: u64, ino: Ino },
+}
+
+/// What to do once a sync is done.
+#[derive(Debug)]
+pub(crate) enum AfterSync {
+    /// Send.
+    Send(NodeId, FromMaster),
+}
+
+impl Master {
+    /// A connection was made. It is nobody's until its Hello.
+    pub fn connected(&mut self, clock: Clock, peer: PeerId) {
+        self.clock = clock;
+        self.peers.insert(peer, None);
+    }
+
+    /// Takes in one message. Messages of one connection must come in the order they were sent.
+    pub fn handle(&mut self, clock: Clock, peer: PeerId, message: ToMaster) {
+        self.clock = clock;
+        match (self.peers.get(&peer).copied().flatten(), message) {
+            (None, ToMaster::Hello { version, volume, rejoin, epoch: _, pid, pid_start, label, device }) => {
+                let newcomer = crate::member::Newcomer { version, volume, rejoin, pid, pid_start, label, device };
+                self.on_hello(peer, newcomer);
+            }
+            (None, _) => self.close(peer, "the first message was no hello".to_owned()),
+            (Some(node), message) => self.on_message(node, message),
+        }
+        self.settle();
+    }
+
+    fn on_message(&mut self, node: NodeId, message: ToMaster) {
+        let now = self.clock.now;
+        let Some(member) = self.members.get_mut(&node) else { return };
+        member.heard_at = now;
+        if self.recovering && is_deferred(&message) {
+            self.deferred.push_back((node, message));
+            return;
+        }
+        self.dispatch(node, message);
+    }
+
+    /// Acts on a message of a member.
+    pub(crate) fn dispatch(&mut self, node: NodeId, message: ToMaster) {
+        match message {
+            ToMaster::Hello { .. } => self.end_membership(node, "it said hello twice".to_owned()),
+            ToMaster::Ping {} => self.send(node, FromMaster::Pong {}),
+            ToMaster::Acquire { request, want } => self.try_acquire(node, request, want),
+            ToMaster::More { dir, after } => self.on_more(node, dir, after),
+            ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),
+            ToMaster::Ship { seq, acked, now, op } => self.on_ship(node, seq, acked, now, op),
+            ToMaster::Batch { seq, kept, changes, sync } => self.on_batch(node, seq, &kept, changes, sync),
+            ToMaster::Release { list, open } => self.on_release(node, list, open),
+            ToMaster::Closed { ino } => self.on_closed(node, ino),
+            ToMaster::Forgotten { seq, open } => self.on_forgotten(node, seq, &open),
+            ToMaster::Glimpsed { seq, contents } => self.on_glimpsed(seq, contents),
+            ToMaster::Lock { request, op } => self.on_lock(node, request, op),
+            ToMaster::CancelLock { request } => self.on_cancel_lock(node, request),
+            ToMaster::Reserve { inodes, segments } => self.on_reserve(node, inodes, segments),
+            ToMaster::Reassert { part, done } => self.on_reassert(node, part, done),
+            ToMaster::Bye {} => self.leave(node),
+        }
+    }
+
+    /// A connection is gone. With its process dead its membership ends at once, else with its lease.
+    pub fn disconnected(&mut self, clock: Clock, peer: PeerId, process_is_dead: bool) {
+        self.clock = clock;
+        if let Some(Some(node)) = self.peers.remove(&peer) {
+            if process_is_dead {
+                self.end_membership(node, "its process ended".to_owned());
+            } else if let Some(member) = self.members.get_mut(&node) {
+                member.peer = None;
+            }
+        }
+        self.settle();
+    }
+
+    /// Time passed: see [`Master::poll_timeout`].
+    pub fn handle_timeout(&mut self, clock: Clock) {
+        self.clock = clock;
+        if self.dirty_since.is_some_and(|since| since + self.config.commit_interval <= clock.now) {
+            self.want_sync();
+        }
+        self.end_overdue();
+        self.check_recovery();
+        self.settle();
+    }
+
+    /// When [`Master::handle_timeout`] is next needed.
+    pub fn poll_timeout(&self) -> Micros {
+        let commit = self.dirty_since.map_or(Micros::NEVER, |since| since + self.config.commit_interval);
+        let revoke = self.table.oldest_revoke().map_or(Micros::NEVER, |since| since + self.config.lease);
+        let forget = self.pending.values().map(|p| p.since + self.config.lease).min().unwrap_or(Micros::NEVER);
+        let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
+        commit.min(revoke).min(forget).min(recovery)
+    }
+
+    /// The next order for the driver.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// A sync that [`Output::Sync`] asked for has ended.
+    pub fn synced(&mut self, clock: Clock, job: u64, result: Result<Seq, EngineError>) {
+        self.clock = clock;
+        self.on_synced(job, result);
+        self.settle();
+    }
+
+    /// Members as the master sees them.
+    pub fn members(&self) -> Vec<MemberStatus> {
+        let status = |(node, member): (&NodeId, &Member)| MemberStatus {
+            node: *node,
+            label: member.record.label.clone(),
+            pid: member.record.pid,
+            device: member.record.device.clone(),
+            tokens: self.table.held_count(*node) as u64,
+            is_connected: member.peer.is_some(),
+        };
+        self.members.iter().map(status).collect()
+    }
+
+    /// The epoch of this master.
+    pub fn epoch(&self) -> Epoch {
+        self.volume.epoch
+    }
+
+    /// Does what has become possible, until nothing moves.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            if let Some(output) = self.table.poll_output() {
+                match output {
+                    lock::master::Output::Revoke { node, resource, to } => self.queue_revoke(node, resource, to),
+                    lock::master::Output::Ready { waiter } => {
+                        if let Some(task) = self.waiting.remove(&waiter) {
+                            self.tasks.push_back(task);
+                        }
+                    }
+                }
+                continue;
+            }
+            if let Some(task) = self.tasks.pop_front() {
+                self.run(task);
+                continue;
+            }
+            break;
+        }
+        self.send_revokes();
+        self.metrics.resources.set(self.table.len() as i64);
+        if self.sync_wanted && self.syncing.is_none() && !self.failed {
+            self.start_sync();
+        }
+    }
+
+    pub(crate) fn run(&mut self, task: Task) {
+        match task {
+            Task::Acquire { node, request, want } => self.try_acquire(node, request, want),
+            Task::Ship { node, seq, op, now } => self.try_ship(node, seq, op, now),
+            Task::Own { op } => self.try_own(op),
+            Task::Write { node, request, ino } => self.try_acquire(node, request, wire::Want::Write { ino }),
+        }
+    }
+
+    /// Puts a task in the line of a resource.
+    pub(crate) fn wait_for(&mut self, node: NodeId, resource: ResourceId, need: lock::Need, task: Task) {
+        let waiter = WaiterId(self.number());
+        self.waiting.insert(waiter, task);
+        self.table.wait(self.clock.now, waiter, node, resource, need);
+    }
+
+    /// Whether readers have yet to acknowledge changes of a resource.
+    pub(crate) fn is_changing(&self, resource: ResourceId) -> bool {
+        self.unacknowledged.contains_key(&resource)
+    }
+
+    /// Puts a task behind the changes of a resource that readers have yet to acknowledge.
+    pub(crate) fn wait_behind(&mut self, resource: ResourceId, task: Task) {
+        self.behind.entry(resource).or_default().push_back(task);
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(crate) fn send(&mut self, node: NodeId, message: FromMaster) {
+        if let Some(peer) = self.members.get(&node).and_then(|m| m.peer) {
+            self.outputs.push_back(Output::Send { peer, message });
+        }
+    }
+
+    pub(crate) fn close(&mut self, peer: PeerId, reason: String) {
+        self.peers.remove(&peer);
+        self.outputs.push_back(Output::Send { peer, message: FromMaster::Refused { reason: reason.clone() } });
+        self.outputs.push_back(Output::Close { peer, reason });
+    }
+
+    /// Nothing can be committed any more.
+    pub(crate) fn fail(&mut self, reason: String) {
+        if !self.failed {
+            self.failed = true;
+            self.outputs.push_back(Output::Failed { reason });
+        }
+    }
+
+    /// What changed in a list of changes that caches and the master's own hints care about.
+    pub(crate) fn note_changes(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::PutEntry { parent, cookie, entry } => match entry.child {
+                    meta::Child::Own { kind } if kind != meta::FileKind::Directory => {
+                        if self.split_places.len() >= SPLIT_PLACES_MAX {
+                            self.split_places.pop_first();
+                        }
+                        self.split_places.insert(entry.ino, (*parent, *cookie));
+                    }
+                    meta::Child::Own { .. } => {}
+                    meta::Child::Covered { .. } => {
+                        self.split_places.remove(&entry.ino);
+                    }
+                },
+                Change::DeleteInode { ino, kind, .. } => {
+                    self.split_places.remove(ino);
+                    if *kind == meta::FileKind::Directory {
+                        self.table.remove_resource(ResourceId::dir(*ino));
+                    } else {
+                        self.table.remove_resource(ResourceId::attr(*ino));
+                        self.table.remove_resource(ResourceId::file(*ino));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+const SPLIT_PLACES_MAX: usize = 100_000;
+
+/// Messages that wait for the end of a recovery.
+fn is_deferred(message: &ToMaster) -> bool {
+    match message {
+        ToMaster::Acquire { .. }
+        | ToMaster::More { .. }
+        | ToMaster::Fetch { .. }
+        | ToMaster::Ship { .. }
+        | ToMaster::Lock { .. }
+        | ToMaster::CancelLock { .. }
+        | ToMaster::Closed { .. } => true,
+        ToMaster::Hello { .. }
+        | ToMaster::Ping {}
+        | ToMaster::Batch { .. }
+        | ToMaster::Release { .. }
+        | ToMaster::Forgotten { .. }
+        | ToMaster::Glimpsed { .. }
+        | ToMaster::Reserve { .. }
+        | ToMaster::Reassert { .. }
+        | ToMaster::Bye {} => false,
+    }
+}

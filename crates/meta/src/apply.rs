@@ -1,0 +1,181 @@
+//! Changes as writes of the engine.
+//!
+//! Pure but for reads of what a change adds to: sums, and extent pages that go away. The writes of one list are
+//! to be committed as one.
+
+use std::collections::BTreeMap;
+
+use chunk::ExtentMap;
+use thiserror::Error;
+use types::{Decode, Encode, Ino, NodeId, SegmentId};
+
+use crate::change::Change;
+use crate::keys::Key;
+use crate::store::{Damage, ReadFailure, StoreRead, value_decode, value_encode};
+use crate::volume::{OrphanRecord, SegmentRecord, Totals, live_bytes_of};
+
+/// A key and its new value; `None` removes it.
+pub type Write = (Vec<u8>, Option<Vec<u8>>);
+
+/// What a list of changes comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// In key order, each key once.
+    pub writes: Vec<Write>,
+    /// Sums that fell below zero and were kept there, and deleted extent pages that could not be read, whose
+    /// space is lost until a check. Worth a warning, no reason to refuse.
+    pub damage: Vec<Damage>,
+}
+
+/// Why a list of changes could not become writes. Nothing was decided.
+#[derive(Debug, Error)]
+#[error("changes could not be applied")]
+pub struct ApplyError(#[from] ReadFailure);
+
+/// Translates `changes`, in order, into writes over `store`.
+///
+/// `writer` is the node that made them: a segment that is named first here is taken to be its own.
+pub fn apply(changes: &[Change], store: &impl StoreRead, writer: NodeId) -> Result<Applied, ApplyError> {
+    let mut applier = Applier { store, writer, writes: BTreeMap::new(), damage: Vec::new() };
+    for change in changes {
+        applier.apply(change)?;
+    }
+    Ok(Applied { writes: applier.writes.into_iter().collect(), damage: applier.damage })
+}
+
+struct Applier<'a, S> {
+    store: &'a S,
+    writer: NodeId,
+    /// Not committed yet; reads look here first.
+    writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    damage: Vec<Damage>,
+}
+
+impl<S: StoreRead> Applier<'_, S> {
+    fn apply(&mut self, change: &Change) -> Result<(), ReadFailure> {
+        if let Some((ino, stored)) = change.stored_inode() {
+            self.put(Key::Inode(ino), &stored);
+            return Ok(());
+        }
+        match change {
+            // Above, by `stored_inode`.
+            Change::PutPlacement { .. } | Change::PutDirectory { .. } | Change::PutAttr { .. } => {}
+            Change::PutEntry { parent, cookie, entry } => self.put(Key::Entry(*parent, *cookie), entry),
+            Change::DeleteEntry { parent, cookie, .. } => self.delete(Key::Entry(*parent, *cookie)),
+            Change::PutContent { ino, content } => self.put(Key::Content(*ino), content),
+            Change::DeleteContent { ino } => self.delete(Key::Content(*ino)),
+            Change::DeleteInode { ino, .. } => {
+                self.delete(Key::Inode(*ino));
+                self.delete(Key::Content(*ino));
+                self.delete(Key::Xattrs(*ino));
+            }
+            Change::PutExtentPage { ino, page, map, .. } => match map.is_empty() {
+                true => self.delete(Key::ExtentPage(*ino, *page)),
+                false => self.put(Key::ExtentPage(*ino, *page), map),
+            },
+            Change::DeleteExtentPages { ino, from_page, .. } => self.delete_pages(*ino, *from_page)?,
+            Change::PutXattrs { ino, list, .. } => match list.is_empty() {
+                true => self.delete(Key::Xattrs(*ino)),
+                false => self.put(Key::Xattrs(*ino), list),
+            },
+            Change::PutOrphan { ino, holders } => {
+                self.put(Key::Orphan(*ino), &OrphanRecord { holders: holders.clone() });
+            }
+            Change::DeleteOrphan { ino } => self.delete(Key::Orphan(*ino)),
+            Change::AddTotals { bytes, inodes } => self.add_totals(*bytes, *inodes)?,
+            Change::AddLive { segment, bytes } => self.add_live(*segment, *bytes)?,
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: Key, record: &impl Encode) {
+        let key = key.to_vec();
+        let value = value_encode(&key, record);
+        self.writes.insert(key, Some(value));
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.writes.insert(key.to_vec(), None);
+    }
+
+    fn read<T: Decode>(&self, key: Key) -> Result<Option<T>, ReadFailure> {
+        let bytes = key.to_vec();
+        let value = match self.writes.get(&bytes) {
+            Some(written) => written.clone(),
+            None => self.store.get(&bytes)?,
+        };
+        Ok(value.map(|value| value_decode(&bytes, &value)).transpose()?)
+    }
+
+    fn add_totals(&mut self, bytes: i64, inodes: i64) -> Result<(), ReadFailure> {
+        let Totals { bytes: old_bytes, inodes: old_inodes } = self.read(Key::Totals)?.unwrap_or_default();
+        let totals = Totals {
+            bytes: self.add(Key::Totals, old_bytes, bytes),
+            inodes: self.add(Key::Totals, old_inodes, inodes),
+        };
+        self.put(Key::Totals, &totals);
+        Ok(())
+    }
+
+    fn add_live(&mut self, segment: SegmentId, bytes: i64) -> Result<(), ReadFailure> {
+        let key = Key::Segment(segment);
+        let record = self.read(key)?.unwrap_or(SegmentRecord { writer: self.writer, live_bytes: 0 });
+        let live_bytes = self.add(key, record.live_bytes, bytes);
+        self.put(key, &SegmentRecord { live_bytes, ..record });
+        Ok(())
+    }
+
+    /// Adds and stays at zero or above.
+    fn add(&mut self, key: Key, old: u64, delta: i64) -> u64 {
+        match old.checked_add_signed(delta) {
+            Some(sum) => sum,
+            None if delta > 0 => u64::MAX,
+            None => {
+                self.damage.push(Damage::Underflow { key: key.into() });
+                0
+            }
+        }
+    }
+
+    fn delete_pages(&mut self, ino: Ino, from_page: u64) -> Result<(), ReadFailure> {
+        for (key, value) in self.pages(ino, from_page)? {
+            match value_decode::<ExtentMap>(&key, &value) {
+                Ok(map) => self.give_back(&map)?,
+                Err(damage) => self.damage.push(damage),
+            }
+            self.writes.insert(key, None);
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, map: &ExtentMap) -> Result<(), ReadFailure> {
+        for (segment, bytes) in live_bytes_of(map) {
+            self.add_live(segment, -(bytes as i64))?;
+        }
+        Ok(())
+    }
+
+    /// The pages that are there after the changes so far.
+    fn pages(&self, ino: Ino, from_page: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, ReadFailure> {
+        let mut start = Key::ExtentPage(ino, from_page).to_vec();
+        let (_, end) = Key::extent_pages(ino);
+        let written: Vec<_> = self.writes.range(start.clone()..end.clone()).collect();
+        let mut pages = BTreeMap::new();
+        loop {
+            let found = self.store.scan(&start, &end, SCAN_CHUNK)?;
+            let Some((last, _)) = found.last() else { break };
+            start = [last.as_slice(), &[0]].concat();
+            pages.extend(found);
+        }
+        for (key, value) in written {
+            match value {
+                Some(value) => pages.insert(key.clone(), value.clone()),
+                None => pages.remove(key),
+            };
+        }
+        Ok(pages)
+    }
+}
+
+/// Extent pages read at once.
+const SCAN_CHUNK: usize = 64;

@@ -1,0 +1,193 @@
+//! Changes: what plans make, the write-behind log keeps, batches carry and caches apply.
+
+use chunk::ExtentMap;
+use types::{Ino, Name, NodeId, ResourceId, SegmentId, codec_enum};
+
+use crate::cookie::Cookie;
+use crate::record::{Content, Dirent, FileKind, Inode, InodeAttr, StoredInode};
+
+/// One change of the metadata. Applying a list of them in order, whole, is atomic.
+///
+/// Every change belongs to at most one resource, [`Change::resource`], and only its EX holder or the master
+/// may make it (DESIGN.md section 3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Makes or replaces an entry.
+    PutEntry {
+        /// The directory.
+        parent: Ino,
+        /// The entry's place.
+        cookie: Cookie,
+        /// The entry.
+        entry: Dirent,
+    },
+    /// Removes an entry.
+    DeleteEntry {
+        /// The directory.
+        parent: Ino,
+        /// The entry's place.
+        cookie: Cookie,
+        /// Its name, for caches.
+        name: Name,
+    },
+    /// Says that a covered child's record is in this entry.
+    PutPlacement {
+        /// The child.
+        ino: Ino,
+        /// The directory that covers it.
+        parent: Ino,
+        /// The entry's place.
+        cookie: Cookie,
+    },
+    /// Makes or replaces a directory's own record.
+    PutDirectory {
+        /// The directory.
+        ino: Ino,
+        /// Its record.
+        inode: Box<Inode>,
+    },
+    /// Makes or replaces the names' half of an uncovered inode that is no directory.
+    PutAttr {
+        /// The inode.
+        ino: Ino,
+        /// The names' half.
+        attr: InodeAttr,
+    },
+    /// Makes or replaces the content of an uncovered inode.
+    PutContent {
+        /// The inode.
+        ino: Ino,
+        /// The content.
+        content: Content,
+    },
+    /// Removes an inode and everything under its keys but its extent pages. `resource` says who may.
+    DeleteInode {
+        /// The inode.
+        ino: Ino,
+        /// Directory that covered it, 0 if none did.
+        parent: Ino,
+        /// Type.
+        kind: FileKind,
+    },
+    /// Removes the content key of an inode that a directory covers again.
+    DeleteContent {
+        /// The inode.
+        ino: Ino,
+    },
+    /// Replaces one page of extents; an empty map removes it. Belongs to whatever covers the content.
+    PutExtentPage {
+        /// The inode.
+        ino: Ino,
+        /// Directory that covers it, 0 if none does.
+        parent: Ino,
+        /// Page number: file offset / [`crate::Body::PAGE_SPAN`].
+        page: u64,
+        /// Its extents.
+        map: ExtentMap,
+    },
+    /// Removes all pages of extents from `from_page` on and gives their space back.
+    DeleteExtentPages {
+        /// The inode.
+        ino: Ino,
+        /// Directory that covers it, 0 if none does.
+        parent: Ino,
+        /// First page to go.
+        from_page: u64,
+    },
+    /// Replaces the spilled extended attributes; an empty list removes the key.
+    PutXattrs {
+        /// The inode.
+        ino: Ino,
+        /// Directory that covers it, 0 if none does; its own number for a directory.
+        parent: Ino,
+        /// Names and values.
+        list: Vec<(Name, Box<[u8]>)>,
+    },
+    /// Records an inode without a name and who has it open.
+    PutOrphan {
+        /// The inode.
+        ino: Ino,
+        /// Nodes that have it open.
+        holders: Vec<NodeId>,
+    },
+    /// Forgets an orphan (it is deleted in the same list, or linked again).
+    DeleteOrphan {
+        /// The inode.
+        ino: Ino,
+    },
+    /// Changes the volume's totals.
+    AddTotals {
+        /// Bytes stored.
+        bytes: i64,
+        /// Inodes.
+        inodes: i64,
+    },
+    /// Changes how many bytes of a segment committed extents name.
+    AddLive {
+        /// The segment.
+        segment: SegmentId,
+        /// Bytes more or fewer.
+        bytes: i64,
+    },
+}
+
+codec_enum!(Change, "change", {
+    1 => PutEntry { parent, cookie, entry },
+    2 => DeleteEntry { parent, cookie, name },
+    3 => PutPlacement { ino, parent, cookie },
+    4 => PutDirectory { ino, inode },
+    5 => PutAttr { ino, attr },
+    6 => PutContent { ino, content },
+    7 => DeleteInode { ino, parent, kind },
+    8 => DeleteContent { ino },
+    9 => PutExtentPage { ino, parent, page, map },
+    10 => DeleteExtentPages { ino, parent, from_page },
+    11 => PutXattrs { ino, parent, list },
+    12 => PutOrphan { ino, holders },
+    13 => DeleteOrphan { ino },
+    14 => AddTotals { bytes, inodes },
+    15 => AddLive { segment, bytes },
+});
+
+impl Change {
+    /// The resource that the changed keys belong to; `None` for sums and orphan records, which commute.
+    pub fn resource(&self) -> Option<ResourceId> {
+        match self {
+            Self::PutEntry { parent, .. }
+            | Self::DeleteEntry { parent, .. }
+            | Self::PutPlacement { parent, .. } => Some(ResourceId::dir(*parent)),
+            Self::PutDirectory { ino, .. } => Some(ResourceId::dir(*ino)),
+            Self::PutAttr { ino, .. } => Some(ResourceId::attr(*ino)),
+            Self::PutContent { ino, .. } | Self::DeleteContent { ino } => Some(ResourceId::file(*ino)),
+            Self::DeleteInode { ino, parent, kind } => Some(match (kind, parent.0) {
+                (FileKind::Directory, _) => ResourceId::dir(*ino),
+                (_, 0) => ResourceId::attr(*ino),
+                (_, _) => ResourceId::dir(*parent),
+            }),
+            Self::PutExtentPage { ino, parent, .. } | Self::DeleteExtentPages { ino, parent, .. } => {
+                Some(if parent.0 == 0 { ResourceId::file(*ino) } else { ResourceId::dir(*parent) })
+            }
+            Self::PutXattrs { ino, parent, .. } => {
+                Some(if parent.0 == 0 { ResourceId::attr(*ino) } else { ResourceId::dir(*parent) })
+            }
+            Self::PutOrphan { .. }
+            | Self::DeleteOrphan { .. }
+            | Self::AddTotals { .. }
+            | Self::AddLive { .. } => None,
+        }
+    }
+
+    /// The stored inode value of a change that writes an inode key.
+    pub fn stored_inode(&self) -> Option<(Ino, StoredInode)> {
+        match self {
+            Self::PutPlacement { ino, parent, cookie } => {
+                Some((*ino, StoredInode::Covered { parent: *parent, cookie: *cookie }))
+            }
+            Self::PutDirectory { ino, inode } => {
+                Some((*ino, StoredInode::Directory { inode: inode.clone() }))
+            }
+            Self::PutAttr { ino, attr } => Some((*ino, StoredInode::Own { attr: attr.clone() })),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Taking a link or an inode away: what unlink, rmdir, rename and reclaim have in common.
+
+use chunk::ExtentMap;
+use types::{Ino, LockMode, NodeId};
+
+use super::OpContext;
+use super::subject::{Place, Subject};
+use crate::change::Change;
+use crate::error::FsError;
+use crate::record::Body;
+use crate::view::{View, ViewError};
+use crate::volume::live_bytes_of;
+
+/// What becomes of an inode that lost a name.
+pub(super) struct Removal {
+    /// Changes of the inode; those of the entry and its directory are the caller's.
+    pub(super) changes: Vec<Change>,
+    /// Whether the inode is gone.
+    pub(super) deleted: bool,
+}
+
+/// Takes one link from an inode that is no directory.
+pub(super) fn remove_link(
+    view: &impl View,
+    context: &OpContext,
+    mut child: Subject,
+    open_here: bool,
+) -> Result<Removal, ViewError> {
+    let attr = &mut child.inode.attr;
+    attr.ctime = context.now;
+    if attr.nlink > 1 {
+        attr.nlink -= 1;
+        // Where the other names are is not known, so one that is left does not bring the inode back under
+        // a directory.
+        attr.parent = Ino(0);
+        let attr = child.inode.attr;
+        return Ok(Removal { changes: vec![Change::PutAttr { ino: child.ino, attr }], deleted: false });
+    }
+    let holders = holders(view, context, child.ino, open_here);
+    if holders.is_empty() {
+        return Ok(Removal { changes: delete(view, &child)?, deleted: true });
+    }
+    child.inode.attr.nlink = 0;
+    child.inode.attr.parent = Ino(0);
+    let ino = child.ino;
+    let mut changes = vec![Change::PutAttr { ino, attr: child.inode.attr }];
+    match child.place {
+        Place::Entry { .. } => changes.push(Change::PutContent { ino, content: child.inode.content }),
+        Place::Directory | Place::Own => {}
+    }
+    changes.push(Change::PutOrphan { ino, holders });
+    Ok(Removal { changes, deleted: false })
+}
+
+/// Takes an empty directory away.
+pub(super) fn remove_directory(
+    view: &impl View,
+    context: &OpContext,
+    mut child: Subject,
+) -> Result<Removal, ViewError> {
+    if !view.is_empty(child.ino)? {
+        return Err(FsError::NotEmpty.into());
+    }
+    let holders = holders(view, context, child.ino, false);
+    if holders.is_empty() {
+        return Ok(Removal { changes: delete(view, &child)?, deleted: true });
+    }
+    child.inode.attr.nlink = 0;
+    child.inode.attr.ctime = context.now;
+    let ino = child.ino;
+    let record = Change::PutDirectory { ino, inode: Box::new(child.inode) };
+    Ok(Removal { changes: vec![record, Change::PutOrphan { ino, holders }], deleted: false })
+}
+
+/// Deletes an inode and gives its space back.
+pub(super) fn delete(view: &impl View, child: &Subject) -> Result<Vec<Change>, ViewError> {
+    match child.place {
+        Place::Own => view.content_right(child.ino, LockMode::Ex)?,
+        Place::Entry { .. } | Place::Directory => {}
+    }
+    let (ino, parent) = (child.ino, child.cover());
+    let body = &child.inode.content.body;
+    let mut changes = vec![Change::DeleteInode { ino, parent, kind: child.inode.attr.kind }];
+    match body {
+        Body::Paged { .. } => changes.push(Change::DeleteExtentPages { ino, parent, from_page: 0 }),
+        Body::Extents { map } => changes.extend(give_back(map)),
+        Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => {}
+    }
+    changes.push(Change::AddTotals { bytes: -(body.stored_bytes() as i64), inodes: -1 });
+    Ok(changes)
+}
+
+/// Who has the inode open, in order; the sender is not always in the view's list yet.
+fn holders(view: &impl View, context: &OpContext, ino: Ino, open_here: bool) -> Vec<NodeId> {
+    let mut holders = view.open_holders(ino);
+    if open_here {
+        holders.push(context.node);
+    }
+    holders.sort_unstable();
+    holders.dedup();
+    holders
+}
+
+/// One change for each segment that the extents name.
+fn give_back(map: &ExtentMap) -> impl Iterator<Item = Change> {
+    live_bytes_of(map).into_iter().map(|(segment, bytes)| Change::AddLive { segment, bytes: -(bytes as i64) })
+}

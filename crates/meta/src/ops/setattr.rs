@@ -1,0 +1,148 @@
+//! chmod, chown, utimensat, and the loss of privileges that a write or a chown brings.
+
+use types::{Ino, LockMode, Timespec};
+
+use super::acl::Acl;
+use super::attributes::{self, ACL_ACCESS, CAPABILITY, XattrList};
+use super::subject::{Halves, Subject};
+use super::{AttrSet, OpContext, OpReply, Plan};
+use crate::change::Change;
+use crate::error::FsError;
+use crate::record::{FileKind, Inode, InodeAttr, Placement};
+use crate::view::{View, ViewError};
+
+/// Plans new attributes. Changes nothing, not even times, if nothing is asked for.
+pub(super) fn plan(
+    view: &impl View,
+    context: &OpContext,
+    ino: Ino,
+    set: &AttrSet,
+) -> Result<Plan, ViewError> {
+    let reply = OpReply::Inode { ino };
+    let (inode, placement) = view.inode(ino, LockMode::Pr)?;
+    let Some(halves) = halves_of(view, ino, &inode, set)? else {
+        return Ok(Plan { changes: Vec::new(), reply });
+    };
+    if set.mode.is_some() && inode.attr.kind == FileKind::Symlink {
+        return Err(FsError::NotSupported.into());
+    }
+    let mut subject = load(view, ino, inode, placement, halves)?;
+    let mut spilled = None;
+    match halves {
+        Halves::Attr | Halves::Both => spilled = set_attr(view, context, &mut subject, set)?,
+        Halves::Content => {}
+    }
+    match halves {
+        Halves::Content | Halves::Both => set_times(&mut subject.inode, context.now, set),
+        Halves::Attr => {}
+    }
+    let mut changes = subject.into_changes(halves);
+    changes.extend(spilled);
+    Ok(Plan { changes, reply })
+}
+
+/// What `set` would change, `None` if nothing.
+fn halves_of(view: &impl View, ino: Ino, inode: &Inode, set: &AttrSet) -> Result<Option<Halves>, ViewError> {
+    let is_named = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+    let attr = is_named || (set.kill_privileges && has_privileges(view, ino, &inode.attr)?);
+    let content = set.atime.is_some() || set.mtime.is_some();
+    Ok(match (attr, content) {
+        (true, true) => Some(Halves::Both),
+        (true, false) => Some(Halves::Attr),
+        (false, true) => Some(Halves::Content),
+        (false, false) => None,
+    })
+}
+
+/// Gets the rights that the change needs: times of an uncovered file need its content alone.
+fn load(
+    view: &impl View,
+    ino: Ino,
+    inode: Inode,
+    placement: Placement,
+    halves: Halves,
+) -> Result<Subject, ViewError> {
+    let is_apart = placement == (Placement::Own {}) && inode.attr.kind != FileKind::Directory;
+    match halves {
+        Halves::Content | Halves::Both if is_apart => view.content_right(ino, LockMode::Ex)?,
+        Halves::Attr | Halves::Content | Halves::Both => {}
+    }
+    match halves {
+        Halves::Content if is_apart => Subject::locate(view, ino, inode, placement),
+        Halves::Attr | Halves::Content | Halves::Both => Subject::load(view, ino),
+    }
+}
+
+fn set_times(inode: &mut Inode, now: Timespec, set: &AttrSet) {
+    let content = &mut inode.content;
+    content.atime = set.atime.unwrap_or(content.atime);
+    content.mtime = set.mtime.unwrap_or(content.mtime);
+    content.ctime = now;
+}
+
+fn set_attr(
+    view: &impl View,
+    context: &OpContext,
+    subject: &mut Subject,
+    set: &AttrSet,
+) -> Result<Option<Change>, ViewError> {
+    let cover = subject.xattr_cover();
+    let attr = &mut subject.inode.attr;
+    let loses = loses_privileges(attr, set);
+    // A mode given beside an owner is the caller's last word: the kernel has taken the bits out of it.
+    let keeps_mode = set.mode.is_some() && !set.kill_privileges;
+    attr.mode = set.mode.map_or(attr.mode, |mode| mode & 0o7777);
+    if loses && !keeps_mode {
+        attr.mode = without_privileges(attr.mode);
+    }
+    attr.uid = set.uid.unwrap_or(attr.uid);
+    attr.gid = set.gid.unwrap_or(attr.gid);
+    attr.ctime = context.now;
+    let mut list = attributes::load(view, subject.ino, &attr.xattrs)?;
+    let drops = loses && attributes::remove(&mut list, CAPABILITY);
+    let follows = set.mode.is_some() && follow_mode(&mut list, attr.mode)?;
+    if !drops && !follows {
+        return Ok(None);
+    }
+    let (xattrs, spilled) = attributes::store(subject.ino, cover, &attr.xattrs, list);
+    attr.xattrs = xattrs;
+    Ok(spilled)
+}
+
+/// Carries a chmod into the access list; false if there is none (`posix_acl_chmod`).
+fn follow_mode(list: &mut XattrList, mode: u32) -> Result<bool, FsError> {
+    let Some(stored) = attributes::value_of(list, ACL_ACCESS) else { return Ok(false) };
+    // It was checked when it was set: a bad one is damage.
+    let mut acl = Acl::parse(stored).ok().flatten().ok_or(FsError::Io)?;
+    acl.follow(mode);
+    attributes::set(list, attributes::constant(ACL_ACCESS)?, acl.to_bytes());
+    Ok(true)
+}
+
+/// chown(2): "when the owner or group of an executable file is changed, the set-user-ID and set-group-ID mode
+/// bits are cleared"; Linux does so for root as well, and never on directories.
+fn loses_privileges(attr: &InodeAttr, set: &AttrSet) -> bool {
+    let is_owned_anew = set.uid.is_some() || set.gid.is_some();
+    attr.kind != FileKind::Directory && (is_owned_anew || set.kill_privileges)
+}
+
+fn has_privileges(view: &impl View, ino: Ino, attr: &InodeAttr) -> Result<bool, ViewError> {
+    if attr.kind == FileKind::Directory {
+        return Ok(false);
+    }
+    if attr.mode != without_privileges(attr.mode) {
+        return Ok(true);
+    }
+    let list = attributes::load(view, ino, &attr.xattrs)?;
+    Ok(attributes::value_of(&list, CAPABILITY).is_some())
+}
+
+/// Setgid without group execution is no privilege.
+fn without_privileges(mode: u32) -> u32 {
+    let is_group_executable = mode & 0o010 != 0;
+    let mode = mode & !SETUID;
+    if is_group_executable { mode & !SETGID } else { mode }
+}
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;

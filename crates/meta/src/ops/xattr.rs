@@ -1,0 +1,113 @@
+//! setxattr and removexattr.
+
+use types::{Ino, Name};
+
+use super::acl::Acl;
+use super::attributes::{self, ACL_ACCESS, ACL_DEFAULT, XattrList};
+use super::subject::{Halves, Subject};
+use super::{OpContext, OpReply, Plan, XattrMode};
+use crate::error::FsError;
+use crate::record::{FileKind, InodeAttr};
+use crate::view::{View, ViewError};
+
+/// Plans a new or changed attribute.
+pub(super) fn plan_set(
+    view: &impl View,
+    context: &OpContext,
+    ino: Ino,
+    name: &Name,
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<Plan, ViewError> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(FsError::TooLarge.into());
+    }
+    let mut subject = Subject::load(view, ino)?;
+    check_name(name, subject.inode.attr.kind)?;
+    let mut list = attributes::load(view, ino, &subject.inode.attr.xattrs)?;
+    let is_there = attributes::value_of(&list, name.as_bytes()).is_some();
+    match mode {
+        XattrMode::Create if is_there => return Err(FsError::Exists.into()),
+        XattrMode::Replace if !is_there => return Err(FsError::NoAttribute.into()),
+        XattrMode::Any | XattrMode::Create | XattrMode::Replace => {}
+    }
+    put(&mut list, &mut subject.inode.attr, name, value)?;
+    if attributes::bytes_of(&list) > LIST_BYTES_MAX {
+        return Err(FsError::NoSpace.into());
+    }
+    Ok(write_back(context, subject, list))
+}
+
+/// Plans the removal of an attribute. The mode bits stay when the access list goes.
+pub(super) fn plan_remove(
+    view: &impl View,
+    context: &OpContext,
+    ino: Ino,
+    name: &Name,
+) -> Result<Plan, ViewError> {
+    let subject = Subject::load(view, ino)?;
+    check_name(name, subject.inode.attr.kind)?;
+    let mut list = attributes::load(view, ino, &subject.inode.attr.xattrs)?;
+    if !attributes::remove(&mut list, name.as_bytes()) {
+        return Err(FsError::NoAttribute.into());
+    }
+    Ok(write_back(context, subject, list))
+}
+
+fn write_back(context: &OpContext, mut subject: Subject, list: XattrList) -> Plan {
+    let ino = subject.ino;
+    let cover = subject.xattr_cover();
+    let attr = &mut subject.inode.attr;
+    let (xattrs, spilled) = attributes::store(ino, cover, &attr.xattrs, list);
+    attr.xattrs = xattrs;
+    attr.ctime = context.now;
+    let mut changes = subject.into_changes(Halves::Attr);
+    changes.extend(spilled);
+    Plan { changes, reply: OpReply::Inode { ino } }
+}
+
+/// Puts a value into the list; access control lists as `linux:fs/posix_acl.c` has it.
+fn put(list: &mut XattrList, attr: &mut InodeAttr, name: &Name, value: &[u8]) -> Result<(), FsError> {
+    let is_access = name.as_bytes() == ACL_ACCESS;
+    if !is_access && name.as_bytes() != ACL_DEFAULT {
+        attributes::set(list, name.clone(), value.into());
+        return Ok(());
+    }
+    let acl = Acl::parse(value)?;
+    if !is_access && acl.is_some() && attr.kind != FileKind::Directory {
+        return Err(FsError::AccessDenied);
+    }
+    if let Some(acl) = acl.as_ref().filter(|_| is_access) {
+        attr.mode = acl.mode(attr.mode);
+    }
+    match acl {
+        Some(acl) if !(is_access && acl.is_mode_alone()) => {
+            attributes::set(list, name.clone(), acl.to_bytes());
+        }
+        Some(_) | None => {
+            attributes::remove(list, name.as_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses names that xattr(7) does not know, and those that do not go with the type.
+fn check_name(name: &Name, kind: FileKind) -> Result<(), FsError> {
+    let bytes = name.as_bytes();
+    if bytes == ACL_ACCESS || bytes == ACL_DEFAULT {
+        return if kind == FileKind::Symlink { Err(FsError::NotSupported) } else { Ok(()) };
+    }
+    let rest = |prefix: &[u8]| bytes.strip_prefix(prefix).map(<[u8]>::len);
+    let plain = rest(b"trusted.").or_else(|| rest(b"security."));
+    match (rest(b"user."), plain) {
+        (Some(0), _) | (_, Some(0)) => Err(FsError::Invalid),
+        (Some(_), _) if !matches!(kind, FileKind::File | FileKind::Directory) => Err(FsError::NotPermitted),
+        (Some(_), _) | (_, Some(_)) => Ok(()),
+        (None, None) => Err(FsError::NotSupported),
+    }
+}
+
+/// `XATTR_SIZE_MAX`.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+/// All names and values of one inode, so that a record has a bound.
+const LIST_BYTES_MAX: usize = 256 << 10;

@@ -1,0 +1,264 @@
+//! Records: what the engine stores under a key, and what messages carry.
+//!
+//! An inode's attributes come in two halves that travel apart. [`InodeAttr`] is what chmod, chown, link and
+//! rename change: it belongs to the stream of names and is ordered with them. [`Content`] is what writes and
+//! truncation change: each file has a stream of its own (invariant 3). The times a user sees are the later
+//! of the two halves'.
+
+use chunk::ExtentMap;
+use types::{Ino, Name, Timespec, codec_enum, codec_struct};
+
+use crate::cookie::Cookie;
+
+/// Type of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Named pipe.
+    Fifo,
+    /// Unix socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+codec_enum!(FileKind, "file kind", {
+    1 => File {}, 2 => Directory {}, 3 => Symlink {}, 4 => Fifo {}, 5 => Socket {},
+    6 => CharDevice {}, 7 => BlockDevice {},
+});
+
+/// The half of an inode that the stream of names changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InodeAttr {
+    /// Type.
+    pub kind: FileKind,
+    /// Permission bits, setuid, setgid and sticky: 0 to 0o7777.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names of the inode; of a directory 2 and one for each subdirectory.
+    pub nlink: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// For file handles; fixed at birth.
+    pub generation: u32,
+    /// Of a directory: its parent (the root's is itself). Of others: the directory of the only link, if known;
+    /// 0 when there are several. Without a link: 0, or the directory that an O_TMPFILE was made for, which
+    /// may still be linked.
+    pub parent: Ino,
+    /// Birth.
+    pub btime: Timespec,
+    /// Last change of this half.
+    pub ctime: Timespec,
+    /// Extended attributes.
+    pub xattrs: Xattrs,
+}
+
+codec_struct!(InodeAttr { kind, mode, uid, gid, nlink, rdev, generation, parent, btime, ctime, xattrs });
+
+/// Extended attributes, in name order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Xattrs {
+    /// All of them, names and values; together at most [`Xattrs::EMBEDDED_BYTES_MAX`].
+    Embedded {
+        /// Name and value.
+        list: Vec<(Name, Box<[u8]>)>,
+    },
+    /// Under the inode's own key.
+    Spilled {},
+}
+
+codec_enum!(Xattrs, "extended attributes", { 1 => Embedded { list }, 2 => Spilled {} });
+
+impl Xattrs {
+    /// Bytes of names and values up to which they stay in the record.
+    pub const EMBEDDED_BYTES_MAX: usize = 1024;
+
+    /// None.
+    pub const NONE: Self = Self::Embedded { list: Vec::new() };
+}
+
+/// The half of an inode that writes change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Logical size in bytes.
+    pub size: u64,
+    /// Last change of the bytes; of a directory, of its entries.
+    pub mtime: Timespec,
+    /// Last read, kept lazily.
+    pub atime: Timespec,
+    /// Last change of this half.
+    pub ctime: Timespec,
+    /// The bytes, or where they are.
+    pub body: Body,
+}
+
+codec_struct!(Content { size, mtime, atime, ctime, body });
+
+/// The bytes of a file, or where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// No bytes stored: empty, or one hole. Also of everything that is neither file nor symlink.
+    Empty {},
+    /// The first bytes of the file, at most [`Body::INLINE_BYTES_MAX`]; up to `size` the rest is a hole.
+    Inline {
+        /// The bytes.
+        data: Box<[u8]>,
+    },
+    /// Few extents, here.
+    Extents {
+        /// The map.
+        map: ExtentMap,
+    },
+    /// Many extents, under keys of their own, each page [`Body::PAGE_SPAN`] bytes of the file.
+    Paged {
+        /// Bytes mapped by all pages.
+        mapped_bytes: u64,
+    },
+    /// Target of a symbolic link.
+    Target {
+        /// The path.
+        path: Box<[u8]>,
+    },
+}
+
+codec_enum!(Body, "file body", {
+    1 => Empty {}, 2 => Inline { data }, 3 => Extents { map }, 4 => Paged { mapped_bytes }, 5 => Target { path },
+});
+
+impl Body {
+    /// Files up to this many bytes live in their record.
+    pub const INLINE_BYTES_MAX: usize = 4096;
+    /// Extents up to this many stay in the record.
+    pub const EXTENTS_EMBEDDED_MAX: usize = 32;
+    /// Bytes of a file that one page of extents describes. No extent crosses a page.
+    pub const PAGE_SPAN: u64 = 16 << 20;
+
+    /// Bytes stored for the file, as `st_blocks` counts them.
+    pub fn stored_bytes(&self) -> u64 {
+        match self {
+            Self::Empty {} => 0,
+            Self::Inline { data } => data.len() as u64,
+            Self::Extents { map } => map.mapped_bytes(),
+            Self::Paged { mapped_bytes } => *mapped_bytes,
+            Self::Target { path } => path.len() as u64,
+        }
+    }
+}
+
+/// Both halves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// The names' half.
+    pub attr: InodeAttr,
+    /// The bytes' half.
+    pub content: Content,
+}
+
+codec_struct!(Inode { attr, content });
+
+impl Inode {
+    /// The change time a user sees.
+    pub fn ctime(&self) -> Timespec {
+        self.attr.ctime.max(self.content.ctime)
+    }
+}
+
+/// A stored directory entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dirent {
+    /// Name, unique in its directory.
+    pub name: Name,
+    /// Inode.
+    pub ino: Ino,
+    /// The inode itself, or that it stands under its own keys.
+    pub child: Child,
+}
+
+codec_struct!(Dirent { name, ino, child });
+
+/// What a directory entry holds of its inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Child {
+    /// Covered by the directory: the record is here and nowhere else.
+    Covered {
+        /// The record.
+        inode: Box<Inode>,
+    },
+    /// A directory, an inode with several links, or one that was split out.
+    Own {
+        /// Type, for readdir.
+        kind: FileKind,
+    },
+}
+
+codec_enum!(Child, "directory child", { 1 => Covered { inode }, 2 => Own { kind } });
+
+impl Dirent {
+    /// Type of the inode.
+    pub fn kind(&self) -> FileKind {
+        match &self.child {
+            Child::Covered { inode } => inode.attr.kind,
+            Child::Own { kind } => *kind,
+        }
+    }
+
+    /// The inode, if the directory covers it.
+    pub fn covered(&self) -> Option<&Inode> {
+        match &self.child {
+            Child::Covered { inode } => Some(inode),
+            Child::Own { .. } => None,
+        }
+    }
+}
+
+/// Where an inode's record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Embedded in this entry.
+    Covered {
+        /// The directory.
+        parent: Ino,
+        /// The entry.
+        cookie: Cookie,
+    },
+    /// Under its own keys.
+    Own {},
+}
+
+codec_enum!(Placement, "placement", { 1 => Covered { parent, cookie }, 2 => Own {} });
+
+/// Value of an inode key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredInode {
+    /// Embedded in a directory entry.
+    Covered {
+        /// The directory.
+        parent: Ino,
+        /// The entry.
+        cookie: Cookie,
+    },
+    /// A directory, both halves.
+    Directory {
+        /// The record.
+        inode: Box<Inode>,
+    },
+    /// Any other uncovered inode: the names' half; the content is under its own key.
+    Own {
+        /// The names' half.
+        attr: InodeAttr,
+    },
+}
+
+codec_enum!(StoredInode, "stored inode", {
+    1 => Covered { parent, cookie }, 2 => Directory { inode }, 3 => Own { attr },
+});

@@ -1,0 +1,111 @@
+//! Changes as writes: order, sums, pages of extents, and what a failing or damaged store does.
+
+use chunk::{Extent, ExtentMap, Run};
+use meta::{Change, Damage, Key, KeyValue, OrphanRecord, SegmentRecord, StoreError, StoreRead, Totals};
+use meta::{apply, value_decode};
+use testkit::store::MapStore;
+use types::{Decode, Ino, NodeId, SegmentId};
+
+const FILE: Ino = Ino(10);
+const SEGMENT: SegmentId = SegmentId(5);
+
+fn one_page(page: u64, bytes: usize) -> Change {
+    let run = Run::of_data(SEGMENT, 0, &[&vec![1; bytes]]).expect("a short run");
+    let mut map = ExtentMap::new();
+    assert!(map.insert(Extent::new(page * meta::Body::PAGE_SPAN, run).expect("it fits")).is_empty());
+    Change::PutExtentPage { ino: FILE, parent: Ino(0), page, map }
+}
+
+fn add_live(bytes: i64) -> Change {
+    Change::AddLive { segment: SEGMENT, bytes }
+}
+
+fn delete_pages(from_page: u64) -> Change {
+    Change::DeleteExtentPages { ino: FILE, parent: Ino(0), from_page }
+}
+
+fn stored<T: Decode>(store: &MapStore, key: Key) -> Option<T> {
+    let bytes = key.to_vec();
+    store.0.get(&bytes).map(|value| value_decode(&bytes, value).expect("undamaged"))
+}
+
+#[test]
+fn each_key_is_written_once_in_key_order_with_its_last_value() {
+    let totals = Change::AddTotals { bytes: 3, inodes: 1 };
+    let orphan = Change::PutOrphan { ino: FILE, holders: vec![NodeId(2)] };
+    let changes =
+        [totals.clone(), orphan, add_live(7), totals, Change::DeleteOrphan { ino: FILE }, add_live(-2)];
+    let applied = apply(&changes, &MapStore::default(), NodeId(9)).unwrap();
+    let keys: Vec<_> = applied.writes.iter().map(|(key, _)| Key::from_slice(key).unwrap()).collect();
+    assert_eq!(keys, [Key::Orphan(FILE), Key::Segment(SEGMENT), Key::Totals]);
+    assert_eq!(applied.writes[0].1, None);
+    let mut store = MapStore::default();
+    store.apply(&changes);
+    assert_eq!(stored(&store, Key::Totals), Some(Totals { bytes: 6, inodes: 2 }));
+    let segment = SegmentRecord { writer: NodeId(1), live_bytes: 5 };
+    assert_eq!(stored(&store, Key::Segment(SEGMENT)), Some(segment));
+    assert_eq!(stored::<OrphanRecord>(&store, Key::Orphan(FILE)), None);
+}
+
+#[test]
+fn deleted_pages_give_back_what_was_stored_and_what_is_just_being_written() {
+    let mut store = MapStore::default();
+    let pages: Vec<_> = (0..100).map(|page| one_page(page, 100)).collect();
+    store.apply(&pages);
+    store.apply(&[add_live(10_000)]);
+    store.apply(&[one_page(200, 50), add_live(50), one_page(99, 40), add_live(-60), delete_pages(1)]);
+    let left: Vec<_> = store.0.keys().map(|key| Key::from_slice(key).unwrap()).collect();
+    assert_eq!(left, [Key::Segment(SEGMENT), Key::ExtentPage(FILE, 0)]);
+    let segment = stored::<SegmentRecord>(&store, Key::Segment(SEGMENT)).unwrap();
+    assert_eq!(segment.live_bytes, 100);
+}
+
+#[test]
+fn an_empty_page_and_an_empty_list_remove_their_keys() {
+    let mut store = MapStore::default();
+    let list = |list| Change::PutXattrs { ino: FILE, parent: Ino(0), list };
+    let value: Box<[u8]> = b"1".as_slice().into();
+    store.apply(&[one_page(0, 10), list(vec![(types::Name::new(b"user.a").unwrap(), value)])]);
+    assert_eq!(store.0.len(), 2);
+    let empty = Change::PutExtentPage { ino: FILE, parent: Ino(0), page: 0, map: ExtentMap::new() };
+    store.apply(&[empty, list(Vec::new())]);
+    assert_eq!(store.0.len(), 0);
+}
+
+#[test]
+fn a_sum_below_zero_stays_at_zero_and_is_told() {
+    let applied = apply(&[add_live(-1)], &MapStore::default(), NodeId(9)).unwrap();
+    assert_eq!(applied.damage, [Damage::Underflow { key: Key::Segment(SEGMENT).into() }]);
+    let (key, value) = &applied.writes[0];
+    let record: SegmentRecord = value_decode(key, value.as_ref().unwrap()).unwrap();
+    assert_eq!(record, SegmentRecord { writer: NodeId(9), live_bytes: 0 });
+}
+
+#[test]
+fn a_damaged_page_goes_too_and_a_damaged_sum_refuses() {
+    let mut store = MapStore::default();
+    store.apply(&[one_page(0, 10), add_live(10)]);
+    for value in store.0.values_mut() {
+        value[2] ^= 1;
+    }
+    let applied = apply(&[delete_pages(0)], &store, NodeId(9)).unwrap();
+    assert_eq!(applied.writes, [(Key::ExtentPage(FILE, 0).to_vec(), None)]);
+    assert!(matches!(&applied.damage[..], [Damage::Value { .. }]));
+    assert!(apply(&[add_live(1)], &store, NodeId(9)).is_err());
+}
+
+#[test]
+fn a_failing_store_fails_the_list() {
+    struct Failing;
+    impl StoreRead for Failing {
+        fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+            Err(StoreError::new("gone"))
+        }
+        fn scan(&self, _: &[u8], _: &[u8], _: usize) -> Result<Vec<KeyValue>, StoreError> {
+            Err(StoreError::new("gone"))
+        }
+    }
+    assert!(apply(&[delete_pages(0)], &Failing, NodeId(1)).is_err());
+    assert!(apply(&[add_live(1)], &Failing, NodeId(1)).is_err());
+    assert!(apply(&[one_page(0, 1)], &Failing, NodeId(1)).is_ok());
+}

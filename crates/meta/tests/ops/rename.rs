@@ -1,0 +1,172 @@
+use meta::ops::RenameMode;
+use meta::{Change, FileKind, FsError, Op, OpReply};
+use types::{Ino, ResourceId};
+
+use crate::support::*;
+
+const ROOT: Ino = Ino::ROOT;
+
+fn rename(dir: u64, text: &str, new_dir: u64, new_text: &str, mode: RenameMode) -> Op {
+    Op::Rename {
+        parent: Ino(dir),
+        name: name(text),
+        new_parent: Ino(new_dir),
+        new_name: name(new_text),
+        mode,
+        target_open_here: false,
+    }
+}
+
+fn replace(dir: u64, text: &str, new_dir: u64, new_text: &str) -> Op {
+    rename(dir, text, new_dir, new_text, RenameMode::Replace)
+}
+
+/// `/d/` is 10, `/e/` is 11, `/a` is 12, `/d/s/` is 13.
+fn volume() -> Volume {
+    Volume::new()
+        .with(mkdir(1, "d", 10))
+        .with(mkdir(1, "e", 11))
+        .with(file(1, "a", 12))
+        .with(mkdir(10, "s", 13))
+}
+
+#[test]
+fn a_covered_file_moves_with_its_record() {
+    let volume = volume();
+    let op = replace(1, "a", 10, "b");
+    let mut moved = stamped(volume.inode(Ino(12)));
+    moved.attr.parent = Ino(10);
+    let expected = vec![
+        volume.delete_entry(ROOT, "a"),
+        volume.put_covered(Ino(10), "b", Ino(12), moved),
+        volume.put_placement(Ino(10), "b", Ino(12)),
+        volume.touched(ROOT, 4),
+        volume.touched(Ino(10), 3),
+    ];
+    assert_eq!(volume.changes(&op), expected);
+    let reply = OpReply::Renamed { ino: Ino(12), replaced: Ino(0) };
+    assert_eq!(volume.plan(&op).unwrap().reply, reply);
+    assert_eq!(volume.ex_rights(&op), [ResourceId::dir(ROOT), ResourceId::dir(Ino(10))]);
+}
+
+#[test]
+fn within_a_directory_its_record_is_written_once() {
+    let volume = volume();
+    let expected = vec![
+        volume.delete_entry(ROOT, "a"),
+        volume.put_covered(ROOT, "b", Ino(12), stamped(volume.inode(Ino(12)))),
+        volume.put_placement(ROOT, "b", Ino(12)),
+        volume.touched(ROOT, 4),
+    ];
+    assert_eq!(volume.changes(&replace(1, "a", 1, "b")), expected);
+}
+
+#[test]
+fn an_uncovered_file_is_told_its_directory() {
+    let volume = volume().with(split(12));
+    let mut moved = stamped(volume.inode(Ino(12))).attr;
+    moved.parent = Ino(10);
+    let changes = volume.changes(&replace(1, "a", 10, "b"));
+    assert_eq!(changes[1], volume.put_own(Ino(10), "b", Ino(12), FileKind::File));
+    assert_eq!(changes[2], Change::PutAttr { ino: Ino(12), attr: moved });
+}
+
+#[test]
+fn a_directory_across_parents_takes_its_link_along_and_needs_the_right_to_move() {
+    let volume = volume();
+    let op = replace(10, "s", 11, "s");
+    let mut moved = stamped(volume.inode(Ino(13)));
+    moved.attr.parent = Ino(11);
+    let expected = vec![
+        volume.delete_entry(Ino(10), "s"),
+        volume.put_own(Ino(11), "s", Ino(13), FileKind::Directory),
+        Change::PutDirectory { ino: Ino(13), inode: Box::new(moved) },
+        volume.touched(Ino(10), 2),
+        volume.touched(Ino(11), 3),
+    ];
+    assert_eq!(volume.changes(&op), expected);
+    let dirs = [10, 11, 13].map(|ino| ResourceId::dir(Ino(ino)));
+    assert_eq!(volume.ex_rights(&op), [&[ResourceId::RENAME], &dirs[..]].concat());
+    assert!(!volume.ex_rights(&replace(10, "s", 10, "t")).contains(&ResourceId::RENAME));
+}
+
+#[test]
+fn a_replaced_file_is_deleted_and_its_place_taken() {
+    let volume = volume().with(file(10, "b", 20));
+    let op = replace(1, "a", 10, "b");
+    let mut moved = stamped(volume.inode(Ino(12)));
+    moved.attr.parent = Ino(10);
+    let expected = vec![
+        volume.delete_entry(ROOT, "a"),
+        Change::DeleteInode { ino: Ino(20), parent: Ino(10), kind: FileKind::File },
+        Change::AddTotals { bytes: 0, inodes: -1 },
+        volume.put_covered(Ino(10), "b", Ino(12), moved),
+        volume.put_placement(Ino(10), "b", Ino(12)),
+        volume.touched(ROOT, 4),
+        volume.touched(Ino(10), 3),
+    ];
+    assert_eq!(volume.changes(&op), expected);
+    let reply = OpReply::Renamed { ino: Ino(12), replaced: Ino(20) };
+    assert_eq!(volume.plan(&op).unwrap().reply, reply);
+}
+
+#[test]
+fn a_replaced_directory_leaves_its_parents_count() {
+    let volume = volume();
+    let changes = volume.changes(&replace(10, "s", 1, "e"));
+    let gone = Change::DeleteInode { ino: Ino(11), parent: Ino(0), kind: FileKind::Directory };
+    assert_eq!(changes[1], gone);
+    assert_eq!(changes[5..], [volume.touched(Ino(10), 2), volume.touched(ROOT, 4)]);
+}
+
+#[test]
+fn an_exchange_swaps_records_and_counts() {
+    let volume = volume();
+    let op = rename(1, "a", 10, "s", RenameMode::Exchange);
+    let (mut source, mut target) = (stamped(volume.inode(Ino(12))), stamped(volume.inode(Ino(13))));
+    (source.attr.parent, target.attr.parent) = (Ino(10), ROOT);
+    let expected = vec![
+        volume.put_covered(Ino(10), "s", Ino(12), source),
+        volume.put_placement(Ino(10), "s", Ino(12)),
+        volume.put_own(ROOT, "a", Ino(13), FileKind::Directory),
+        Change::PutDirectory { ino: Ino(13), inode: Box::new(target) },
+        volume.touched(ROOT, 5),
+        volume.touched(Ino(10), 2),
+    ];
+    assert_eq!(volume.changes(&op), expected);
+}
+
+#[test]
+fn two_names_of_one_inode_stay_as_they_are() {
+    let volume = volume().with(link(12, 10, "b"));
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        let plan = volume.plan(&rename(1, "a", 10, "b", mode)).unwrap();
+        assert_eq!(plan.changes, []);
+        assert_eq!(plan.reply, OpReply::Renamed { ino: Ino(12), replaced: Ino(0) });
+    }
+    assert!(volume.changes(&replace(1, "a", 1, "a")).is_empty());
+}
+
+#[test]
+fn refusals() {
+    use RenameMode::{Exchange, NoReplace};
+    let volume = volume();
+    let table = [
+        (replace(1, "x", 1, "y"), FsError::NotFound),
+        (replace(1, "a", 12, "y"), FsError::NotDirectory),
+        (replace(1, "a", 77, "y"), FsError::NotFound),
+        (rename(1, "a", 1, "d", NoReplace), FsError::Exists),
+        (rename(1, "a", 1, "x", Exchange), FsError::NotFound),
+        (replace(1, "a", 1, "e"), FsError::IsDirectory),
+        (replace(1, "e", 1, "a"), FsError::NotDirectory),
+        (replace(1, "e", 1, "d"), FsError::NotEmpty),
+        (replace(10, "s", 1, "d"), FsError::NotEmpty),
+        (replace(1, "d", 10, "x"), FsError::Invalid),
+        (replace(1, "d", 13, "x"), FsError::Invalid),
+        (rename(1, "d", 10, "s", Exchange), FsError::Invalid),
+        (rename(10, "s", 1, "d", Exchange), FsError::Invalid),
+    ];
+    for (op, error) in table {
+        assert_eq!(volume.plan(&op), Err(error), "{op:?}");
+    }
+}

@@ -1,0 +1,219 @@
+//! The node's control socket, `node-MAJOR:MINOR` in the volume.
+//!
+//! One line comes in, one JSON document goes out until end of file; white space may come before it.
+//!
+//! | line | answer |
+//! |---|---|
+//! | `stat` | all metrics, and `uptime_seconds`, `mountpoint`, `volume`, `node`, `version` |
+//! | `status` | this node's place in the volume; from the master also its `members` |
+//! | `waiting` | requests that wait: number, what for, age |
+//! | `umount` | white space at once and now and then; `clean` once unmounted (by the asker) and flushed |
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use master::MemberStatus;
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
+use volume::Listener;
+
+use crate::clock;
+use crate::error::NodeError;
+use crate::link::Link;
+use crate::shell::{Membership, Shell};
+use crate::threads::{join, spawn};
+
+/// The control socket and its threads.
+pub(crate) struct Control {
+    listener: Arc<Listener>,
+    is_stopping: Arc<AtomicBool>,
+    accepting: JoinHandle<()>,
+    answering: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl Control {
+    /// Listens as the node whose mount has device `major:minor`.
+    pub fn start(shell: &Arc<Shell>, major: u32, minor: u32) -> Result<Self, NodeError> {
+        let listener = Arc::new(shell.volume.listen(&volume::control_socket_name(major, minor))?);
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let answering = Arc::new(Mutex::new(Vec::new()));
+        let accepting = {
+            let (shell, listener) = (Arc::clone(shell), Arc::clone(&listener));
+            let (is_stopping, answering) = (Arc::clone(&is_stopping), Arc::clone(&answering));
+            spawn("control", move || accept(&shell, &listener, &is_stopping, &answering))?
+        };
+        Ok(Self { listener, is_stopping, accepting, answering })
+    }
+
+    /// Stops listening and waits until all have been answered.
+    pub fn stop(self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        let _ = rustix::net::shutdown(&**self.listener, rustix::net::Shutdown::Both);
+        join(self.accepting);
+        for thread in std::mem::take(&mut *self.answering.lock()) {
+            join(thread);
+        }
+    }
+}
+
+/// The thread that accepts. Ends when the control socket is stopped.
+fn accept(
+    shell: &Arc<Shell>,
+    listener: &UnixListener,
+    is_stopping: &AtomicBool,
+    answering: &Mutex<Vec<JoinHandle<()>>>,
+) {
+    while !is_stopping.load(Ordering::SeqCst) {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(_) if is_stopping.load(Ordering::SeqCst) => return,
+            Err(error) => {
+                log::error!("the control socket: {error}");
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let mut answering = answering.lock();
+        answering.retain(|thread| !thread.is_finished());
+        if answering.len() >= ASKERS_MAX {
+            continue;
+        }
+        let shell = Arc::clone(shell);
+        match spawn("control-answer", move || answer(&shell, stream)) {
+            Ok(thread) => answering.push(thread),
+            Err(error) => log::error!("a question is dropped: {error}"),
+        }
+    }
+}
+
+/// The thread of one question. Ends with its answer.
+fn answer(shell: &Shell, mut stream: UnixStream) {
+    let answered = read_line(&mut stream).and_then(|line| match line.as_str() {
+        "stat" => write_json(&mut stream, &stat(shell)),
+        "status" => write_json(&mut stream, &status(shell)),
+        "waiting" => write_json(&mut stream, &waiting(shell)),
+        "umount" => {
+            let end = wait_for_end(shell, &mut stream)?;
+            write_json(&mut stream, &end)
+        }
+        other => write_json(&mut stream, &json!({ "error": format!("unknown question {other:?}") })),
+    });
+    if let Err(error) = answered {
+        log::debug!("control socket: {error}");
+    }
+}
+
+fn read_line(stream: &mut UnixStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_LEN_MAX)).read_line(&mut line)?;
+    Ok(line.trim().to_owned())
+}
+
+fn write_json(stream: &mut UnixStream, document: &Json) -> io::Result<()> {
+    stream.write_all(document.to_string().as_bytes())?;
+    stream.write_all(b"\n")
+}
+
+fn stat(shell: &Shell) -> Json {
+    let mut document = shell.metrics.snapshot().to_json();
+    document["uptime_seconds"] = json!(shell.started.elapsed().as_secs_f64());
+    document["version"] = json!(env!("CARGO_PKG_VERSION"));
+    document["volume"] = json!(shell.volume.path());
+    document["node"] = json!(shell.with_core(|core, _| core.snapshot()).node.0);
+    if let Some(identity) = shell.identity.get() {
+        document["mountpoint"] = json!(identity.mountpoint);
+    }
+    document
+}
+
+fn status(shell: &Shell) -> Json {
+    let snapshot = shell.with_core(|core, _| core.snapshot());
+    let link = shell.link();
+    let is_master = matches!(link.as_deref(), Some(Link::Local(_)));
+    let (membership, problem) = match shell.membership() {
+        Membership::Joining => ("joining", None),
+        Membership::Member if link.is_none() => ("between masters", None),
+        Membership::Member => ("member", None),
+        Membership::Left => ("left", None),
+        Membership::Lost(reason) => ("lost", Some(reason)),
+    };
+    let mut document = json!({
+        "node": snapshot.node.0,
+        "host": shell.identity.get().map(|identity| &identity.host),
+        "pid": std::process::id(),
+        "mountpoint": shell.identity.get().map(|identity| &identity.mountpoint),
+        "role": if is_master { "master" } else { "member" },
+        "membership": membership,
+        "epoch": snapshot.epoch.0,
+        "master": if is_master { Some(snapshot.node.0) } else { None },
+        "unflushed_mutations": snapshot.unflushed_mutations,
+        "unflushed_bytes": shell.metrics.log_bytes.get(),
+        "unflushed_batches": snapshot.unflushed_batches,
+        "unflushed_files": snapshot.unflushed_files,
+        "tokens": snapshot.tokens,
+        "waiting": snapshot.waiting,
+        "uptime_seconds": shell.started.elapsed().as_secs_f64(),
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    if let Some(problem) = problem {
+        document["problem"] = json!(problem);
+    }
+    if let Some((epoch, members, (bytes, inodes))) = shell.service().and_then(|service| service.status()) {
+        document["volume"] = json!({ "bytes": bytes, "inodes": inodes });
+        document["members"] = members.iter().map(|member| member_json(member, epoch.0)).collect();
+    }
+    document
+}
+
+/// What the master knows of a member; the member itself knows more.
+fn member_json(member: &MemberStatus, epoch: u64) -> Json {
+    // The label is `host:mountpoint`.
+    let (host, mountpoint) = member.label.split_once(':').unwrap_or((&member.label, ""));
+    json!({
+        "node": member.node.0,
+        "host": host,
+        "pid": member.pid,
+        "mountpoint": mountpoint,
+        "device": member.device,
+        "role": "member",
+        "membership": if member.is_connected { "member" } else { "silent" },
+        "epoch": epoch,
+        "tokens": member.tokens,
+    })
+}
+
+fn waiting(shell: &Shell) -> Json {
+    let waiting = shell.with_core(|core, _| core.waiting());
+    let now = clock::now();
+    let requests: Vec<Json> = waiting
+        .into_iter()
+        .map(|(id, what, since)| {
+            json!({ "request": id.0, "waits_for": what, "seconds": now.since(since).0 as f64 / 1e6 })
+        })
+        .collect();
+    json!({ "waiting": requests })
+}
+
+/// Keeps the asker in hope, by white space, until the node has ended.
+fn wait_for_end(shell: &Shell, stream: &mut UnixStream) -> io::Result<Json> {
+    loop {
+        stream.write_all(b" ")?;
+        match shell.wait_end(PAUSE_HOPE) {
+            Some(Ok(())) => return Ok(json!({ "clean": true })),
+            Some(Err(error)) => return Ok(json!({ "clean": false, "error": error })),
+            None => {}
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE_HOPE: Duration = Duration::from_secs(1);
+/// Questions answered at once; more are hung up on.
+const ASKERS_MAX: usize = 32;
+const LINE_LEN_MAX: u64 = 256;

@@ -1,0 +1,100 @@
+//! Why a node did not come up, or how it ended.
+
+use std::io;
+use std::path::PathBuf;
+
+use fuse::SessionError;
+use fuse::mount::MountError;
+use kv::EngineError;
+use master::MasterError;
+use volume::VolumeError;
+
+/// Why a node did not come up, or how it ended.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The volume cannot be used.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The mount point is not there.
+    #[error("mount point {}: does not exist", path.display())]
+    MountpointMissing {
+        /// As given.
+        path: PathBuf,
+    },
+    /// The mount point is something else.
+    #[error("mount point {}: not a directory", path.display())]
+    MountpointNotADirectory {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A mount of ours is there already.
+    #[error("mount point {}: busy; a Holdfast volume is mounted there", path.display())]
+    MountpointBusy {
+        /// As given.
+        path: PathBuf,
+    },
+    /// The mount point cannot be examined: it may be a mount whose process is dead.
+    #[error("mount point {}: cannot be examined; if a dead mount is there, `umount -l` it", path.display())]
+    Mountpoint {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel would not mount.
+    #[error("cannot mount")]
+    Mount(#[from] MountError),
+    /// The kernel and we do not understand each other.
+    #[error("cannot mount")]
+    Session(#[from] SessionError),
+    /// The metadata of the volume cannot be opened.
+    #[error("cannot open the volume's metadata")]
+    Engine(#[from] EngineError),
+    /// The metadata make no sense.
+    #[error("cannot serve the volume")]
+    Master(#[from] MasterError),
+    /// The segments cannot be opened.
+    #[error("cannot open the volume's segments")]
+    Segments(#[from] chunk::ChunkError),
+    /// Another process holds the master's lock and does not serve.
+    #[error("the volume's master (process {}) does not answer", pid.map_or("unknown".to_owned(), |pid| pid.to_string()))]
+    MasterSilent {
+        /// Its process, if known.
+        pid: Option<u32>,
+    },
+    /// The master does not take this node in.
+    #[error("the volume's master refuses this node: {reason}")]
+    Refused {
+        /// In the master's words.
+        reason: String,
+    },
+    /// The membership ended while the volume was mounted.
+    #[error("the membership in the volume was lost: {reason}")]
+    Lost {
+        /// Why.
+        reason: String,
+    },
+    /// Not everything reached the volume.
+    #[error("not everything reached the volume: {reason}")]
+    NotFlushed {
+        /// What stood in the way.
+        reason: String,
+    },
+    /// The system refused something else.
+    #[error("cannot {action}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl NodeError {
+    /// Wraps `source`.
+    pub(crate) fn io(action: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, source: source.into() }
+    }
+}

@@ -1,0 +1,49 @@
+//! The end of a node that found a defect in itself.
+//!
+//! A panic in a core leaves a state that nobody can vouch for. Better no node than one that goes on: its
+//! process ends, and with it the mount answers errors and the membership ends.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+/// Calls into a core; a panic ends the process.
+pub(crate) fn guarded<T>(what: &str, call: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        log::error!("defect in {what}; the node stops to protect the volume");
+        // A thread that waits in the kernel for an answer of ours would keep the process from ending.
+        for mountpoint in MOUNTPOINTS.lock().iter() {
+            if let Err(error) = fuse::mount::abort_at(mountpoint) {
+                log::error!("{error}");
+            }
+        }
+        std::process::exit(EXIT_DEFECT)
+    })
+}
+
+/// A mount whose connection is to be aborted when the process stops. Dropping it takes it off the list.
+#[derive(Debug)]
+pub(crate) struct Listed(PathBuf);
+
+impl Listed {
+    pub fn new(mountpoint: &Path) -> Self {
+        MOUNTPOINTS.lock().push(mountpoint.to_owned());
+        Self(mountpoint.to_owned())
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut mountpoints = MOUNTPOINTS.lock();
+        if let Some(index) = mountpoints.iter().position(|listed| *listed == self.0) {
+            mountpoints.swap_remove(index);
+        }
+    }
+}
+
+/// One per node in this process: a stop ends them all.
+static MOUNTPOINTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// EX_SOFTWARE of sysexits(3).
+const EXIT_DEFECT: i32 = 70;

@@ -1,0 +1,32 @@
+//! The shell around the pure cores: threads, sockets, election, the master's service, the control socket.
+//!
+//! ```text
+//! kernel ─► fuse ─► adapter ─► Shell: core ◄─► Link ─► master in this process (Service)
+//!                                                  └─► Unix socket ─► Service of another process
+//! ```
+//!
+//! [`mount`] is a whole node, from election to the last flush. Nothing here decides anything about files or
+//! tokens; the cores do, and could be driven by another shell. `docs/rfcs/0001-threads-in-the-node-shell.md`
+//! says why there are plain threads.
+
+mod clock;
+mod control;
+mod error;
+mod fail_stop;
+mod frames;
+mod jobs;
+mod link;
+mod node;
+mod options;
+mod process;
+mod service;
+mod shell;
+mod signals;
+mod threads;
+mod timer;
+mod turn;
+mod utab;
+
+pub use error::NodeError;
+pub use node::mount;
+pub use options::{MountOptions, MountRequest};

@@ -1,0 +1,248 @@
+//! The way to the master: a call in this process, or a connection.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::{FromMaster, ToMaster};
+
+use crate::error::NodeError;
+use crate::frames::{FrameReader, FrameWriter, ReadError, SendError, WhenFull};
+use crate::service::{LOCAL, Service};
+use crate::shell::{LinkTask, Shell, Work};
+use crate::threads::spawn;
+
+/// The way to the master.
+pub(crate) enum Link {
+    /// It is in this process.
+    Local(Arc<Service>),
+    /// It is in another.
+    Socket(Socket),
+}
+
+/// A connection to the master.
+pub(crate) struct Socket {
+    stream: UnixStream,
+    writer: Arc<FrameWriter>,
+}
+
+impl Link {
+    /// Sends to the master. Returns whether it is in this process, so that its outputs are to be handed on.
+    pub fn send(&self, message: ToMaster) -> bool {
+        match self {
+            Self::Local(service) => {
+                service.tell(LOCAL, message);
+                true
+            }
+            Self::Socket(socket) => {
+                match socket.writer.send(&message) {
+                    Ok(()) => {}
+                    // The reader notices the end and looks for another master.
+                    Err(SendError::Closed | SendError::Full) => {
+                        log::debug!("not sent, the connection is closed: {message:?}");
+                    }
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether both are one link.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local(a), Self::Local(b)) => Arc::ptr_eq(a, b),
+            (Self::Socket(a), Self::Socket(b)) => Arc::ptr_eq(&a.writer, &b.writer),
+            (Self::Local(_), Self::Socket(_)) | (Self::Socket(_), Self::Local(_)) => false,
+        }
+    }
+
+    /// Ends a connection; the master in this process is not touched.
+    pub fn close(&self) {
+        match self {
+            Self::Local(_) => {}
+            Self::Socket(socket) => socket.writer.close(),
+        }
+    }
+
+    /// Ends a connection once everything is written, or after `patience`.
+    pub fn close_written(&self, patience: Duration) {
+        match self {
+            Self::Local(_) => {}
+            Self::Socket(socket) => {
+                if !socket.writer.drain(patience) {
+                    log::warn!("the master did not read our last messages");
+                }
+                socket.writer.close();
+            }
+        }
+    }
+}
+
+/// Finds the master or becomes it. The link is not in use before [`start`].
+///
+/// # Errors
+///
+/// What makes this process unable to use the volume at all. Waits, at most `patience`, where another
+/// process has the master's lock and does not listen yet.
+pub(crate) fn establish(shell: &Arc<Shell>, patience: Duration) -> Result<Arc<Link>, NodeError> {
+    let since = std::time::Instant::now();
+    let mut pause = PAUSE_MIN;
+    loop {
+        if let Some(link) = try_establish(shell)? {
+            return Ok(Arc::new(link));
+        }
+        if since.elapsed() >= patience || !shell.pause(pause) {
+            let pid = shell.volume.master_pid().ok().flatten();
+            return Err(NodeError::MasterSilent { pid });
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// `None` where another process has the master's lock and does not listen.
+fn try_establish(shell: &Arc<Shell>) -> Result<Option<Link>, NodeError> {
+    if let Some(lock) = shell.volume.try_elect()? {
+        let service = Service::start(shell, lock)?;
+        shell.set_service(Some(Arc::clone(&service)));
+        return Ok(Some(Link::Local(service)));
+    }
+    match shell.volume.connect(MASTER_SOCKET) {
+        Ok(stream) => {
+            let writer = FrameWriter::new(&stream, WhenFull::Wait, Arc::clone(&shell.metrics))
+                .map_err(|source| NodeError::io("use a socket", source))?;
+            Ok(Some(Link::Socket(Socket { stream, writer: Arc::new(writer) })))
+        }
+        Err(error) if error.is_nobody_listening() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Puts a link to use: starts its threads and says hello.
+pub(crate) fn start(shell: &Arc<Shell>, link: &Arc<Link>) -> Result<(), NodeError> {
+    match &**link {
+        Link::Local(service) => service.connect_local(),
+        Link::Socket(socket) => {
+            let stream = socket.stream.try_clone().map_err(|source| NodeError::io("use a socket", source))?;
+            let reader = FrameReader::new(stream, Arc::clone(&shell.metrics));
+            let writer = Arc::clone(&socket.writer);
+            spawn("link-writer", move || writer.run())?;
+            let (shell, link) = (Arc::clone(shell), Arc::clone(link));
+            spawn("link-reader", move || read(&shell, &link, reader))?;
+        }
+    }
+    shell.begin(link);
+    Ok(())
+}
+
+/// The thread that reads what the master says. Ends with the connection.
+fn read(shell: &Shell, link: &Link, mut reader: FrameReader) {
+    loop {
+        match reader.read::<FromMaster>() {
+            Ok(message) => {
+                shell.deliver(link, message);
+                shell.pump(Work::OfCore);
+            }
+            Err(ReadError::End) => break,
+            Err(error) => {
+                if matches!(error, ReadError::Frame(_)) {
+                    shell.metrics.messages_refused.add(1);
+                }
+                log::error!("connection to the master: {error}");
+                break;
+            }
+        }
+    }
+    shell.link_lost(link);
+}
+
+/// The thread that keeps a link to a master. Ends with the node, or when the volume cannot be used any more.
+pub(crate) fn keep(shell: &Arc<Shell>) {
+    loop {
+        match shell.next_link_task() {
+            LinkTask::End => return,
+            LinkTask::StopService(_) => {
+                if let Some(service) = shell.set_service(None) {
+                    shell.link_lost(&Link::Local(Arc::clone(&service)));
+                    service.stop(shell);
+                }
+                shell.pause(PAUSE_FAILED);
+            }
+            LinkTask::Establish => replace(shell),
+        }
+    }
+}
+
+/// Replaces a lost link, however long that takes.
+fn replace(shell: &Arc<Shell>) {
+    let mut last_said = None;
+    while !shell.is_stopping() {
+        let failure = match establish(shell, PATIENCE_REPORT).and_then(|link| start(shell, &link)) {
+            Ok(()) => return,
+            Err(failure) => failure,
+        };
+        if !may_pass(&failure) {
+            shell.call_core(|core, clock| core.lost(clock, describe(&failure)));
+            return;
+        }
+        let text = describe(&failure);
+        if last_said.as_ref() != Some(&text) && !shell.is_stopping() {
+            log::warn!("no master yet: {text}");
+            last_said = Some(text);
+        }
+        if let Some(service) = shell.set_service(None) {
+            service.stop(shell);
+        }
+        shell.pause(PAUSE_FAILED);
+    }
+}
+
+/// Whether trying again may help.
+fn may_pass(error: &NodeError) -> bool {
+    use kv::EngineError::{Behind, Corrupt, Fenced, Full, Invalid, Io, Poisoned, Sequence, Unavailable};
+    let engine = match error {
+        NodeError::Engine(engine) | NodeError::Master(master::MasterError::Engine(engine)) => engine,
+        NodeError::MasterSilent { .. } | NodeError::Io { .. } => return true,
+        NodeError::Volume(error) => {
+            return matches!(error, volume::VolumeError::Io { .. } | volume::VolumeError::NoSpace { .. });
+        }
+        NodeError::Master(
+            master::MasterError::Apply(_) | master::MasterError::Damaged { .. } | master::MasterError::Empty,
+        )
+        | NodeError::MountpointMissing { .. }
+        | NodeError::MountpointNotADirectory { .. }
+        | NodeError::MountpointBusy { .. }
+        | NodeError::Mountpoint { .. }
+        | NodeError::Mount(_)
+        | NodeError::Session(_)
+        | NodeError::Segments(_)
+        | NodeError::Refused { .. }
+        | NodeError::Lost { .. }
+        | NodeError::NotFlushed { .. } => return false,
+    };
+    match engine {
+        Unavailable { .. } | Full { .. } | Poisoned { .. } | Io { .. } | Fenced { .. } => true,
+        Corrupt { .. } | Behind { .. } | Sequence { .. } | Invalid { .. } => false,
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Name of the master's socket in the volume.
+pub(crate) const MASTER_SOCKET: &str = "master";
+
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// After an attempt that failed for a reason that takes time to pass.
+const PAUSE_FAILED: Duration = Duration::from_secs(1);
+/// After this long without a master the log says so.
+const PATIENCE_REPORT: Duration = Duration::from_secs(10);

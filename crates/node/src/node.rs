@@ -1,0 +1,353 @@
+//! One mount from beginning to end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use adapter::{Hooks, Invalidator, KernelCache, Server};
+use chunk::DirStore;
+use fuse::mount::{Mount, MountMethod, Unmount};
+use fuse::{Session, SessionEnd, SessionError};
+use obs::Metrics;
+use rustix::system::uname;
+use volume::Volume;
+
+use crate::control::Control;
+use crate::error::NodeError;
+use crate::fail_stop::Listed;
+use crate::frames::MESSAGE_KINDS;
+use crate::link::{self, Link, describe};
+use crate::options::MountRequest;
+use crate::process;
+use crate::shell::{Identity, Membership, Shell};
+use crate::signals::{Signalled, Signals};
+use crate::threads::{join, spawn};
+use crate::utab::UtabLine;
+
+/// Mounts, calls `ready`, and returns when unmounted and flushed.
+///
+/// `ready` is called once the mount answers: the kernel has shaken hands and the node is a member. Unmounts
+/// at SIGTERM, SIGINT and SIGHUP, which are blocked in the calling thread and all it starts from here on;
+/// so call this before other threads are started, or block them there.
+///
+/// # Errors
+///
+/// Before `ready`: whatever kept the node from coming up; nothing is left mounted. After it:
+/// [`NodeError::Lost`] and [`NodeError::NotFlushed`] if not everything that was written reached the volume.
+pub fn mount(request: MountRequest, ready: Box<dyn FnOnce()>) -> Result<(), NodeError> {
+    let signals = Arc::new(Signals::block().map_err(|source| NodeError::io("block signals", source))?);
+    check_mountpoint(&request.mountpoint)?;
+    Node::start(&request, signals)?.serve(ready)
+}
+
+/// A node, mounted or not.
+struct Node {
+    shell: Arc<Shell>,
+    signals: Arc<Signals>,
+    link_keeper: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    mountpoint: PathBuf,
+}
+
+/// What a mounted node has beside, given up in this order.
+struct Mounted {
+    mount: Arc<Mount>,
+    session: JoinHandle<Result<SessionEnd, SessionError>>,
+    control: Control,
+    _utab: Option<UtabLine>,
+    _listed: Listed,
+}
+
+impl Node {
+    /// Opens the volume and starts the threads that need nothing else.
+    fn start(request: &MountRequest, signals: Arc<Signals>) -> Result<Self, NodeError> {
+        let volume = Volume::open(&request.volume)?;
+        let store = DirStore::open_with_reserve(volume.segments_dir(), volume.header().segment_bytes)?;
+        let metrics = Arc::new(Metrics::with_message_kinds(MESSAGE_KINDS));
+        let shell = Arc::new(Shell::new(volume, Arc::new(store), request.options.clone(), metrics));
+        let mountpoint = request.mountpoint.clone();
+        let mut node = Self { shell, signals, link_keeper: None, threads: Vec::new(), mountpoint };
+        match node.start_threads() {
+            Ok(()) => Ok(node),
+            Err(error) => {
+                node.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn start_threads(&mut self) -> Result<(), NodeError> {
+        self.thread("timer", |shell| shell.timer.run(|| shell.tick(), || shell.next_due()))?;
+        self.thread("sync", sync)?;
+        for index in 0..READERS {
+            self.thread(&format!("read-{index}"), |shell| {
+                while let Some(task) = shell.tasks.next() {
+                    task.run(shell);
+                }
+            })?;
+        }
+        let shell = Arc::clone(&self.shell);
+        self.link_keeper = Some(spawn("link", move || link::keep(&shell))?);
+        Ok(())
+    }
+
+    fn thread(&mut self, name: &str, work: impl FnOnce(&Shell) + Send + 'static) -> Result<(), NodeError> {
+        let shell = Arc::clone(&self.shell);
+        self.threads.push(spawn(name, move || work(&shell))?);
+        Ok(())
+    }
+
+    /// Mounts, serves until unmounted, flushes, ends.
+    fn serve(mut self, ready: Box<dyn FnOnce()>) -> Result<(), NodeError> {
+        let mounted = match self.come_up() {
+            Ok(mounted) => mounted,
+            Err(error) => {
+                self.stop();
+                return Err(error);
+            }
+        };
+        ready();
+        let Mounted { mount: _mount, session, control, _utab, _listed } = mounted;
+        match join(session) {
+            Some(Ok(SessionEnd::Unmounted)) => log::info!("unmounted; flushing"),
+            Some(Ok(SessionEnd::Aborted)) => log::warn!("the connection to the kernel was aborted; flushing"),
+            Some(Err(error)) => log::error!("the connection to the kernel failed: {}", describe(&error)),
+            None => {}
+        }
+        let ended = self.leave();
+        // Who waits for the end may mount again at once: by then the volume is free.
+        self.stop();
+        self.shell.set_end(match &ended {
+            Ok(()) => Ok(()),
+            Err(error) => Err(describe(error)),
+        });
+        control.stop();
+        ended
+    }
+
+    /// Everything up to the moment when the mount answers.
+    fn come_up(&mut self) -> Result<Mounted, NodeError> {
+        // Before the mount: what is wrong with the volume is then said without one.
+        let link = link::establish(&self.shell, PATIENCE_MASTER)?;
+        let (mount, device) = fuse::mount::mount(&self.mountpoint, &self.mount_options())?;
+        let mount = Arc::new(mount);
+        match self.come_up_mounted(&mount, device, &link) {
+            Ok(mounted) => Ok(mounted),
+            Err(error) => {
+                if let Err(error) = mount.unmount(Unmount::Lazy) {
+                    log::error!("{}", describe(&error));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn come_up_mounted(
+        &mut self,
+        mount: &Arc<Mount>,
+        device: OwnedFd,
+        link: &Arc<Link>,
+    ) -> Result<Mounted, NodeError> {
+        let shell = &self.shell;
+        let listed = Listed::new(mount.mountpoint());
+        let mut session = Session::start(device, &adapter::session_config(true))?;
+        let notify = Arc::new(KernelCache::new(&session));
+        let hooks = hooks(shell, mount);
+        let config = adapter::Config::default();
+        let invalidator = Invalidator::new(config, notify, Arc::clone(&shell.metrics), hooks)
+            .map_err(|source| NodeError::io("start the threads that invalidate", source))?;
+        let _ = shell.invalidator.set(invalidator);
+        let _ = shell.identity.set(identity(mount));
+
+        link::start(shell, link)?;
+        match shell.wait_membership(&[Membership::Joining], PATIENCE_MASTER) {
+            Membership::Member => {}
+            Membership::Lost(reason) => return Err(NodeError::Refused { reason }),
+            Membership::Joining | Membership::Left => {
+                return Err(NodeError::MasterSilent { pid: shell.volume.master_pid().ok().flatten() });
+            }
+        }
+        let control = Control::start(shell, DEVICE_MAJOR, mount.device_minor())?;
+        let utab = UtabLine::add(shell.volume.path(), mount.mountpoint());
+        raise_read_ahead(mount.device_minor());
+        let (signals, mounted) = (Arc::clone(&self.signals), Arc::clone(mount));
+        self.thread("signal", move |shell| watch_signals(shell, &signals, &mounted))?;
+        let server = Server::new(Arc::clone(&self.shell));
+        let session = spawn("fuse", move || session.run(&server))?;
+        Ok(Mounted { mount: Arc::clone(mount), session, control, _utab: utab, _listed: listed })
+    }
+
+    fn mount_options(&self) -> fuse::mount::MountOptions {
+        let options = &self.shell.options;
+        fuse::mount::MountOptions {
+            fsname: self.shell.volume.path().to_string_lossy().into_owned(),
+            subtype: "holdfast".to_owned(),
+            allow_other: options.allow_other,
+            default_permissions: options.default_permissions,
+            max_read: None,
+            flags: options.mount_flags(),
+            method: MountMethod::Auto,
+        }
+    }
+
+    /// Flushes everything and leaves the volume.
+    fn leave(&self) -> Result<(), NodeError> {
+        let shell = &self.shell;
+        shell.call_core(|core, clock| core.leave(clock));
+        let since = Instant::now();
+        loop {
+            match shell.wait_membership(&[Membership::Joining, Membership::Member], PAUSE_REPORT) {
+                Membership::Left => return Ok(()),
+                Membership::Lost(reason) => return Err(NodeError::Lost { reason }),
+                Membership::Joining | Membership::Member => {}
+            }
+            let left = shell.with_core(|core, _| core.snapshot());
+            let (changes, files) = (left.unflushed_mutations, left.unflushed_files);
+            let text = format!("{changes} changes and the content of {files} files are not flushed");
+            if since.elapsed() >= PATIENCE_FLUSH {
+                return Err(NodeError::NotFlushed { reason: text });
+            }
+            log::warn!("leaving takes {} s: {text}", since.elapsed().as_secs());
+        }
+    }
+
+    /// Ends link, master and threads, whatever has been started.
+    fn stop(&mut self) {
+        let shell = &self.shell;
+        shell.stop();
+        // It could become master any time until it has ended.
+        if let Some(thread) = self.link_keeper.take() {
+            join(thread);
+        }
+        if let Some(link) = shell.link() {
+            link.close_written(PATIENCE_LAST_MESSAGES);
+            shell.link_lost(&link);
+        }
+        if let Some(service) = shell.set_service(None) {
+            service.stop(shell);
+        }
+        if let Some(invalidator) = shell.invalidator.get() {
+            invalidator.shutdown();
+        }
+        shell.syncs.close();
+        shell.tasks.close();
+        shell.timer.stop();
+        self.signals.stop();
+        for thread in self.threads.drain(..) {
+            join(thread);
+        }
+    }
+}
+
+/// The thread that makes segments durable. Ends with the node.
+fn sync(shell: &Shell) {
+    while let Some((job, plan)) = shell.syncs.next() {
+        let since = Instant::now();
+        let outcome = plan.run(&*shell.store);
+        if !plan.is_empty() {
+            shell.metrics.segment_sync.record(since.elapsed().as_micros() as u64);
+        }
+        shell.call_core(|core, clock| core.synced(clock, job, outcome));
+    }
+}
+
+/// The thread that unmounts at a signal. Ends with the node.
+fn watch_signals(shell: &Shell, signals: &Signals, mount: &Mount) {
+    loop {
+        match signals.wait() {
+            Ok(Signalled::Stopped) => return,
+            Ok(Signalled::Signal(number)) => {
+                log::info!("signal {number}: unmounting {}", mount.mountpoint().display());
+                unmount(shell, mount);
+            }
+            Err(error) => return log::error!("signals are not heard any more: {error}"),
+        }
+    }
+}
+
+/// Unmounts even while in use: who was told to end does not wait for others.
+fn unmount(shell: &Shell, mount: &Mount) {
+    let Err(error) = mount.unmount(Unmount::Normal) else { return };
+    log::warn!("{}; taking it out of the tree", describe(&error));
+    if let Err(error) = mount.unmount(Unmount::Lazy) {
+        log::error!("{}", describe(&error));
+    }
+    if shell.wait_unmounted(PATIENCE_USERS) {
+        return;
+    }
+    log::warn!("{} is still in use; its users get errors from here on", mount.mountpoint().display());
+    if let Err(error) = mount.abort() {
+        log::error!("{}", describe(&error));
+    }
+}
+
+fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
+    let (shell, mount) = (Arc::downgrade(shell), Arc::clone(mount));
+    Hooks {
+        done: Box::new(move |job| {
+            if let Some(shell) = shell.upgrade() {
+                shell.call_core(|core, clock| core.invalidated(clock, job));
+            }
+        }),
+        abort: Box::new(move || {
+            if let Err(error) = mount.abort() {
+                log::error!("{}", describe(&error));
+            }
+        }),
+    }
+}
+
+fn identity(mount: &Mount) -> Identity {
+    let pid = std::process::id();
+    Identity {
+        pid,
+        pid_start: process::start_time(pid).unwrap_or(0),
+        host: uname().nodename().to_string_lossy().into_owned(),
+        mountpoint: mount.mountpoint().to_string_lossy().into_owned(),
+        device: format!("{DEVICE_MAJOR}:{}", mount.device_minor()),
+    }
+}
+
+/// Says what is wrong with a mount point better than mount(2) does.
+fn check_mountpoint(path: &Path) -> Result<(), NodeError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => NodeError::MountpointMissing { path: path.to_owned() },
+        io::ErrorKind::NotADirectory => NodeError::MountpointNotADirectory { path: path.to_owned() },
+        _ => NodeError::Mountpoint { path: path.to_owned(), source },
+    };
+    // From the mount table first: looking at a dead mount could hang.
+    if volume::sources::find(path).map_err(failed)?.is_some_and(|mount| mount.is_holdfast()) {
+        return Err(NodeError::MountpointBusy { path: path.to_owned() });
+    }
+    if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+        return Err(NodeError::MountpointNotADirectory { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// Lets the kernel read ahead as far as a request is long. Only root may; without it reads are smaller.
+fn raise_read_ahead(minor: u32) {
+    let file = format!("/sys/class/bdi/{DEVICE_MAJOR}:{minor}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&file, READ_AHEAD_KB) {
+        log::debug!("{file}: {error}");
+    }
+}
+
+/// Device numbers of file systems without a device.
+const DEVICE_MAJOR: u32 = 0;
+const READ_AHEAD_KB: &str = "1024";
+/// Threads that read segments.
+const READERS: usize = 4;
+/// How long a mount waits for another process that is becoming master: it may have journals to read.
+const PATIENCE_MASTER: Duration = Duration::from_secs(60);
+/// How long leaving may take.
+const PATIENCE_FLUSH: Duration = Duration::from_secs(60);
+/// Between two lines of log about it.
+const PAUSE_REPORT: Duration = Duration::from_secs(5);
+/// How long the master may take to read our last messages.
+const PATIENCE_LAST_MESSAGES: Duration = Duration::from_secs(5);
+/// How long users of a mount have to let go of it after a signal.
+const PATIENCE_USERS: Duration = Duration::from_secs(1);

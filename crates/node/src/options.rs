@@ -1,0 +1,110 @@
+//! What to mount, where and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fuse::mount::MountFlags;
+use types::Micros;
+
+/// What to mount, where and how.
+#[derive(Clone, Debug)]
+pub struct MountRequest {
+    /// Absolute path of the volume.
+    pub volume: PathBuf,
+    /// Absolute path of the mount point.
+    pub mountpoint: PathBuf,
+    /// How.
+    pub options: MountOptions,
+}
+
+/// How to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// No changes.
+    pub read_only: bool,
+    /// Access times are kept (relatime).
+    pub atime: bool,
+    /// Those of directories too.
+    pub diratime: bool,
+    /// Times reach the volume late.
+    pub lazytime: bool,
+    /// Longest time a change stays in memory only.
+    pub commit: Duration,
+    /// Every change is durable at once.
+    pub sync: bool,
+    /// Every directory change is.
+    pub dirsync: bool,
+    /// FUSE `allow_other`.
+    pub allow_other: bool,
+    /// FUSE `default_permissions`.
+    pub default_permissions: bool,
+    /// Device files work.
+    pub dev: bool,
+    /// Set-user-id works.
+    pub suid: bool,
+    /// Programs run.
+    pub exec: bool,
+    /// The master's budget for tokens, if this node becomes master.
+    pub token_memory_bytes: u64,
+    /// Limit of the write-behind log.
+    pub log_memory_bytes: u64,
+    /// Lease of a membership, if this node becomes master.
+    pub lease: Duration,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            atime: true,
+            diratime: true,
+            lazytime: false,
+            commit: Duration::from_secs(1),
+            sync: false,
+            dirsync: false,
+            allow_other: false,
+            default_permissions: true,
+            dev: false,
+            suid: false,
+            exec: true,
+            token_memory_bytes: 256 << 20,
+            log_memory_bytes: 64 << 20,
+            lease: Duration::from_secs(10),
+        }
+    }
+}
+
+impl MountOptions {
+    /// Those that mount(2) knows.
+    pub(crate) fn mount_flags(&self) -> MountFlags {
+        let table = [
+            (self.read_only, MountFlags::RDONLY),
+            (!self.atime, MountFlags::NOATIME),
+            (!self.diratime, MountFlags::NODIRATIME),
+            (self.lazytime, MountFlags::LAZYTIME),
+            (self.sync, MountFlags::SYNCHRONOUS),
+            (self.dirsync, MountFlags::DIRSYNC),
+            (!self.dev, MountFlags::NODEV),
+            (!self.suid, MountFlags::NOSUID),
+            (!self.exec, MountFlags::NOEXEC),
+        ];
+        table.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect()
+    }
+
+    /// Settings of the node's core.
+    pub(crate) fn core_config(&self) -> vfs::Config {
+        vfs::Config {
+            commit_interval: micros(self.commit),
+            log_bytes_max: usize::try_from(self.log_memory_bytes).unwrap_or(usize::MAX),
+            read_only: self.read_only,
+            sync: self.sync,
+            dirsync: self.dirsync,
+            ..vfs::Config::default()
+        }
+    }
+}
+
+/// `time` in microseconds.
+pub(crate) fn micros(time: Duration) -> Micros {
+    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}

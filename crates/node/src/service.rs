@@ -1,0 +1,463 @@
+//! The master in this process: its engine, its socket, its peers.
+//!
+//! Started by who wins the election, stopped when the node leaves or the engine fails. Peers see the end of
+//! their connections and elect another.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use kv::{Claim, Engine, EngineError, Seq};
+use kv_fjall::FjallEngine;
+use master::{Master, MemberStatus, Output, PeerId};
+use obs::Metrics;
+use parking_lot::{Condvar, Mutex};
+use rustix::net::sockopt::socket_peercred;
+use types::{Epoch, Micros};
+use volume::{Listener, MasterLock, Volume};
+use wire::{FromMaster, ToMaster};
+
+use crate::clock;
+use crate::error::NodeError;
+use crate::fail_stop;
+use crate::frames::{FrameReader, FrameWriter, ReadError, SendError, WhenFull};
+use crate::jobs::Jobs;
+use crate::link::{Link, MASTER_SOCKET, describe};
+use crate::options::micros;
+use crate::process::{self, Process};
+use crate::shell::{Shell, Work};
+use crate::threads::{join, spawn};
+use crate::turn::Turn;
+
+/// The node in this process, to the master.
+pub(crate) const LOCAL: PeerId = PeerId(0);
+
+/// The master in this process.
+pub(crate) struct Service {
+    /// `None` once stopped.
+    master: Mutex<Option<Master>>,
+    turn: Turn,
+    peers: Mutex<BTreeMap<PeerId, Arc<FrameWriter>>>,
+    next_peer: AtomicU64,
+    /// Peers but root must be this user: the owner of the volume.
+    owner: u32,
+    metrics: Arc<Metrics>,
+    syncs: Jobs<u64>,
+    keeper: Mutex<()>,
+    keeper_woken: Condvar,
+    is_stopping: AtomicBool,
+    held: Mutex<Option<Held>>,
+}
+
+/// What the service holds until it stops, given up in this order.
+struct Held {
+    threads: Vec<JoinHandle<()>>,
+    listener: Arc<Listener>,
+    engine: Arc<dyn Engine>,
+    _lock: MasterLock,
+}
+
+impl Service {
+    /// Opens the volume's metadata and serves them. The node's own link comes later.
+    pub fn start(shell: &Arc<Shell>, lock: MasterLock) -> Result<Arc<Self>, NodeError> {
+        let volume = &shell.volume;
+        let owner =
+            std::fs::metadata(volume.path()).map_err(|source| NodeError::io("examine the volume", source))?;
+        let engine = open_engine(volume)?;
+        if engine.last_seq() == Seq(0) {
+            Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
+        }
+        let config = master::Config {
+            volume: volume.header().id.0,
+            cookie_key: volume.header().cookie_key,
+            lease: micros(shell.options.lease),
+            token_memory: shell.options.token_memory_bytes,
+            commit_interval: micros(shell.options.commit),
+            store: Arc::clone(&shell.store),
+        };
+        let clock = clock::for_master();
+        let master = Master::open(clock, Arc::clone(&engine), config, Arc::clone(&shell.metrics))?;
+        log::info!("this node is master under epoch {}", master.epoch());
+        let listener = Arc::new(volume.listen(MASTER_SOCKET)?);
+        let service = Arc::new(Self {
+            master: Mutex::new(Some(master)),
+            turn: Turn::default(),
+            peers: Mutex::default(),
+            next_peer: AtomicU64::new(LOCAL.0 + 1),
+            owner: owner.uid(),
+            metrics: Arc::clone(&shell.metrics),
+            syncs: Jobs::default(),
+            keeper: Mutex::default(),
+            keeper_woken: Condvar::new(),
+            is_stopping: AtomicBool::new(false),
+            held: Mutex::default(),
+        });
+        let mut threads = Vec::new();
+        let started = service.start_threads(shell, &listener, &engine, &mut threads);
+        *service.held.lock() = Some(Held { threads, listener, engine, _lock: lock });
+        match started {
+            Ok(()) => Ok(service),
+            Err(error) => {
+                service.stop(shell);
+                Err(error)
+            }
+        }
+    }
+
+    fn start_threads(
+        self: &Arc<Self>,
+        shell: &Arc<Shell>,
+        listener: &Arc<Listener>,
+        engine: &Arc<dyn Engine>,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), NodeError> {
+        let (service, node, listener) = (Arc::clone(self), Arc::clone(shell), Arc::clone(listener));
+        threads.push(spawn("master-accept", move || service.accept(&node, &listener))?);
+        let (service, node, engine) = (Arc::clone(self), Arc::clone(shell), Arc::clone(engine));
+        threads.push(spawn("engine-sync", move || service.sync(&node, &*engine))?);
+        let (service, node) = (Arc::clone(self), Arc::clone(shell));
+        threads.push(spawn("master-keeper", move || service.keep(&node))?);
+        Ok(())
+    }
+
+    /// Gives up: ends all connections, makes the engine durable, closes it and releases the master's lock.
+    ///
+    /// The node's own link must have been given up before. Not to be called on a thread of the service.
+    pub fn stop(&self, shell: &Shell) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        let Some(held) = self.held.lock().take() else { return };
+        // Wakes the thread that accepts; from here on connects are refused.
+        let _ = rustix::net::shutdown(&**held.listener, rustix::net::Shutdown::Both);
+        for writer in std::mem::take(&mut *self.peers.lock()).into_values() {
+            writer.close();
+        }
+        self.syncs.close();
+        // Taken once, so that the keeper either sees the flag or waits already.
+        drop(self.keeper.lock());
+        self.keeper_woken.notify_all();
+        for thread in held.threads {
+            join(thread);
+        }
+        drop(self.master.lock().take());
+        if let Err(error) = held.engine.sync() {
+            log::error!("the last sync of the metadata failed: {}", describe(&error));
+        }
+        keep_reserve(shell);
+        // The engine's threads end with it, before the lock is given up.
+        drop(held.engine);
+        drop(held.listener);
+        log::info!("this node is no longer master");
+    }
+
+    /// Takes in a message of `peer`. Outputs wait for [`Shell::pump`].
+    pub fn tell(&self, peer: PeerId, message: ToMaster) {
+        self.with_master(|master, clock| master.handle(clock, peer, message));
+    }
+
+    /// The node in this process connects.
+    pub fn connect_local(&self) {
+        self.with_master(|master, clock| master.connected(clock, LOCAL));
+    }
+
+    /// The master's own figures: epoch, members, and stored bytes and inodes.
+    pub fn status(&self) -> Option<(Epoch, Vec<MemberStatus>, (u64, u64))> {
+        self.with_master(|master, _| (master.epoch(), master.members(), master.totals()))
+    }
+
+    /// Calls what is due. Outputs wait for [`Shell::pump`].
+    pub fn tick(&self) {
+        self.with_master(|master, clock| {
+            if master.poll_timeout() <= clock.now {
+                master.handle_timeout(clock);
+            }
+        });
+    }
+
+    /// When the master next needs the time.
+    pub fn next_due(&self) -> Micros {
+        self.with_master(|master, _| master.poll_timeout()).unwrap_or(Micros::NEVER)
+    }
+
+    /// `None` once stopped.
+    fn with_master<T>(&self, call: impl FnOnce(&mut Master, master::Clock) -> T) -> Option<T> {
+        let mut master = self.master.lock();
+        let master = master.as_mut()?;
+        Some(fail_stop::guarded("the master", || call(master, clock::for_master())))
+    }
+
+    /// Hands outputs on until none is left. Returns whether the node in this process was told something.
+    pub fn hand_on(self: &Arc<Self>, shell: &Shell) -> bool {
+        let mut told_core = false;
+        let local = Link::Local(Arc::clone(self));
+        self.turn.take(|| {
+            loop {
+                let taken = self.with_master(|master, _| {
+                    let mut outputs = Vec::new();
+                    while let Some(output) = master.poll_output() {
+                        outputs.push(output);
+                    }
+                    (outputs, master.poll_timeout())
+                });
+                let Some((outputs, due)) = taken else { break };
+                shell.timer.note(due);
+                if outputs.is_empty() {
+                    break;
+                }
+                for output in outputs {
+                    told_core |= self.hand_on_one(shell, &local, output);
+                }
+            }
+        });
+        told_core
+    }
+
+    fn hand_on_one(&self, shell: &Shell, local: &Link, output: Output) -> bool {
+        match output {
+            Output::Send { peer: LOCAL, message } => {
+                shell.deliver(local, message);
+                return true;
+            }
+            Output::Send { peer, message } => self.send(peer, &message),
+            Output::Close { peer: LOCAL, reason } => {
+                log::warn!("the master in this process gives its own node up: {reason}");
+                shell.link_lost(local);
+                return true;
+            }
+            Output::Close { peer, reason } => {
+                if let Some(writer) = self.peers.lock().remove(&peer) {
+                    log::info!("connection {} is closed: {reason}", peer.0);
+                    writer.close_after_queue();
+                }
+            }
+            Output::Sync { job } => self.syncs.push(job),
+            Output::Failed { reason } => shell.service_failed(reason),
+        }
+        false
+    }
+
+    fn send(&self, peer: PeerId, message: &FromMaster) {
+        let Some(writer) = self.peers.lock().get(&peer).cloned() else { return };
+        match writer.send(message) {
+            Ok(()) => {}
+            // Its reader notices.
+            Err(SendError::Closed) => {}
+            Err(SendError::Full) => {
+                log::error!("node on connection {} does not read what it is sent; it is given up", peer.0);
+                self.peers.lock().remove(&peer);
+                writer.close();
+                // A node that does not take revokes in would hold everybody up.
+                self.with_master(|master, clock| master.disconnected(clock, peer, true));
+            }
+        }
+    }
+
+    /// The thread that accepts connections. Ends when the service stops.
+    fn accept(self: &Arc<Self>, shell: &Arc<Shell>, listener: &UnixListener) {
+        while !self.is_stopping.load(Ordering::SeqCst) {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let (service, node) = (Arc::clone(self), Arc::clone(shell));
+                    if let Err(error) = spawn("master-peer", move || service.serve(&node, stream)) {
+                        log::error!("a connection is dropped: {}", describe(&error));
+                    }
+                }
+                Err(_) if self.is_stopping.load(Ordering::SeqCst) => return,
+                Err(error) => {
+                    log::error!("the master's socket: {error}");
+                    // Out of descriptors, most likely.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// The thread of one connection. Ends with it.
+    fn serve(self: &Arc<Self>, shell: &Shell, stream: UnixStream) {
+        let credentials = match socket_peercred(&stream) {
+            Ok(credentials) => credentials,
+            Err(error) => return log::error!("a connection without credentials is dropped: {error}"),
+        };
+        let (pid, uid) = (credentials.pid.as_raw_nonzero(), credentials.uid.as_raw());
+        if uid != 0 && uid != self.owner {
+            return log::warn!(
+                "process {pid} of user {uid} may not use the volume; its connection is closed"
+            );
+        }
+        let process = Process::of(credentials.pid);
+        let peer = PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed));
+        let writer = match FrameWriter::new(&stream, WhenFull::Fail, Arc::clone(&self.metrics)) {
+            Ok(writer) => Arc::new(writer),
+            Err(error) => return log::error!("connection of process {pid}: {error}"),
+        };
+        let running = Arc::clone(&writer);
+        if let Err(error) = spawn("master-writer", move || running.run()) {
+            return log::error!("connection of process {pid}: {}", describe(&error));
+        }
+        let mut reader = FrameReader::new(stream, Arc::clone(&self.metrics));
+        if let Some(hello) = self.first_message(&mut reader, &process) {
+            self.peers.lock().insert(peer, Arc::clone(&writer));
+            self.with_master(|master, clock| {
+                master.connected(clock, peer);
+                master.handle(clock, peer, hello);
+            });
+            shell.pump(Work::OfMaster);
+            self.read(shell, peer, &mut reader, &process);
+            let is_dead = process.dies_within(PATIENCE_DEATH);
+            self.with_master(|master, clock| master.disconnected(clock, peer, is_dead));
+            self.peers.lock().remove(&peer);
+            shell.pump(Work::OfMaster);
+        }
+        writer.close();
+    }
+
+    /// The Hello, with what the kernel knows of its sender in the place of what it says of itself.
+    fn first_message(&self, reader: &mut FrameReader, process: &Process) -> Option<ToMaster> {
+        let mut hello = match reader.read_within(PATIENCE_HELLO) {
+            Ok(hello) => hello,
+            Err(error) => {
+                self.refuse(&error, process);
+                return None;
+            }
+        };
+        if let ToMaster::Hello { pid, pid_start, .. } = &mut hello {
+            // In another namespace of process numbers a later master could not find it: better no number
+            // that can be looked up than one that looks dead.
+            *pid_start = if *pid == process.pid { process.start } else { 0 };
+            *pid = process.pid;
+            return Some(hello);
+        }
+        self.metrics.messages_refused.add(1);
+        log::warn!("process {} did not begin with a hello; its connection is closed", process.pid);
+        None
+    }
+
+    fn read(&self, shell: &Shell, peer: PeerId, reader: &mut FrameReader, process: &Process) {
+        loop {
+            match reader.read::<ToMaster>() {
+                Ok(message) => {
+                    self.tell(peer, message);
+                    shell.pump(Work::OfMaster);
+                }
+                Err(error) => return self.refuse(&error, process),
+            }
+        }
+    }
+
+    fn refuse(&self, error: &ReadError, process: &Process) {
+        match error {
+            ReadError::End => {}
+            ReadError::Frame(_) => {
+                self.metrics.messages_refused.add(1);
+                log::warn!("process {}: {error}; its connection is closed", process.pid);
+            }
+            ReadError::Silent | ReadError::Io(_) => {
+                log::warn!("process {}: {error}; its connection is closed", process.pid);
+            }
+        }
+    }
+
+    /// The thread that syncs the engine. One sync serves all that was asked for when it begins.
+    fn sync(&self, shell: &Shell, engine: &dyn Engine) {
+        loop {
+            let jobs = self.syncs.all();
+            let Some((last, earlier)) = jobs.split_last() else { return };
+            let since = Instant::now();
+            let result = engine.sync();
+            self.metrics.engine_sync.record(since.elapsed().as_micros() as u64);
+            self.with_master(|master, clock| {
+                if let Ok(seq) = &result {
+                    earlier.iter().for_each(|job| master.synced(clock, *job, Ok(*seq)));
+                }
+                // After a failure the master stops; one report is enough.
+                master.synced(clock, *last, result);
+            });
+            shell.pump(Work::OfMaster);
+        }
+    }
+
+    /// The thread that looks after processes that should have rejoined, and after the reserve.
+    fn keep(&self, shell: &Shell) {
+        let mut looked_at_space: Option<Instant> = None;
+        loop {
+            let is_awaited = self.end_dead_members(shell);
+            if looked_at_space.is_none_or(|at| at.elapsed() >= PAUSE_SPACE) {
+                looked_at_space = Some(Instant::now());
+                keep_reserve(shell);
+            }
+            let pause = if is_awaited { PAUSE_REJOIN } else { PAUSE_SPACE };
+            let mut keeper = self.keeper.lock();
+            if self.is_stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            self.keeper_woken.wait_for(&mut keeper, pause);
+        }
+    }
+
+    /// Ends memberships of dead processes; returns whether others have yet to rejoin.
+    fn end_dead_members(&self, shell: &Shell) -> bool {
+        let expected = self.with_master(|master, _| master.expected_members()).unwrap_or_default();
+        let mut is_awaited = false;
+        for (node, pid, start) in expected {
+            if !process::is_gone(pid, start) {
+                is_awaited = true;
+                continue;
+            }
+            log::info!("node {node} will not rejoin: process {pid} is gone");
+            self.with_master(|master, clock| master.member_is_dead(clock, node));
+            shell.pump(Work::OfMaster);
+        }
+        is_awaited
+    }
+}
+
+/// Opens the engine under the next generation.
+fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError> {
+    let mut generation = 1;
+    let mut released = false;
+    loop {
+        match FjallEngine::open(&volume.meta_dir(), kv_fjall::Options::default(), Claim::new(generation)) {
+            Ok(engine) => return Ok(Arc::new(engine)),
+            // We hold the master's lock: whoever recorded a greater one is master no more.
+            Err(EngineError::Fenced { stored, .. }) if stored.0 >= generation => generation = stored.0 + 1,
+            Err(EngineError::Full { .. }) if !released => {
+                released = true;
+                volume.release_reserve()?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Gives the reserve up while the disk is nearly full, so that removals can be committed, and takes it back
+/// when there is room again.
+fn keep_reserve(shell: &Shell) {
+    let volume = &shell.volume;
+    let kept = volume.space().and_then(|space| {
+        if space.reserve_bytes == 0 {
+            return volume.refill_reserve().map(|_| ());
+        }
+        if space.available_bytes < SPACE_LOW {
+            let freed = volume.release_reserve()?;
+            log::warn!("the disk is full: the reserve of {freed} bytes is released");
+        }
+        Ok(())
+    });
+    if let Err(error) = kept {
+        log::debug!("the reserve cannot be seen to: {}", describe(&error));
+    }
+}
+
+/// How long a new connection may take to say hello.
+const PATIENCE_HELLO: Duration = Duration::from_secs(5);
+/// How long before its death a process's connections end, at most.
+const PATIENCE_DEATH: Duration = Duration::from_millis(50);
+/// Between two looks at members that have yet to rejoin.
+const PAUSE_REJOIN: Duration = Duration::from_millis(50);
+/// Between two looks at the space left.
+const PAUSE_SPACE: Duration = Duration::from_secs(1);
+/// Bytes below which the engine's own writes are in danger.
+const SPACE_LOW: u64 = 4 << 20;

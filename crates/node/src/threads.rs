@@ -1,0 +1,20 @@
+//! Starting threads. ARCHITECTURE.md lists them all.
+
+use std::thread::{Builder, JoinHandle};
+
+use crate::error::NodeError;
+
+/// Starts a thread called `name`, at most 15 bytes long.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, NodeError> {
+    debug_assert!(name.len() <= 15, "the kernel cuts the name {name}");
+    Builder::new().name(name.to_owned()).spawn(work).map_err(|source| NodeError::io("start a thread", source))
+}
+
+/// Waits for a thread's end. What it panicked with is in the log already.
+pub(crate) fn join<T>(thread: JoinHandle<T>) -> Option<T> {
+    let name = thread.thread().name().unwrap_or("unnamed").to_owned();
+    thread.join().map_err(|_| log::error!("thread {name} panicked")).ok()
+}

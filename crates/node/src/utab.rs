@@ -1,0 +1,128 @@
+//! Our line in `/run/mount/utab`, which makes umount(8) wait for the flush.
+//!
+//! The kernel sends no DESTROY to a FUSE file system that is not on a block device and waits for none, so
+//! umount(2) returns before the node has flushed. umount(8) runs a helper, `umount.TYPE`, that waits. But it
+//! asks statfs(2) for the type first and is told `fuse`, so it never looks for `umount.fuse.holdfast`, unless
+//! the mount has a line in libmount's table of user space options: then it reads the mount table, and the
+//! option `uhelper=` names the helper. Source: util-linux 2.38, `lookup_umount_fs_by_statfs` and
+//! `prepare_helper_from_option` in `libmount/src/context_umount.c`.
+//!
+//! All of this is best effort: without the line or the helper the flush still happens, unwaited for.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+/// Our line. Dropping it takes the line out again.
+#[derive(Debug)]
+pub(crate) struct UtabLine {
+    dir: PathBuf,
+    target: String,
+}
+
+impl UtabLine {
+    /// Adds the line for the mount of `volume` at `mountpoint`; `None` where the table cannot be changed.
+    pub fn add(volume: &Path, mountpoint: &Path) -> Option<Self> {
+        Self::add_in(Path::new(DIR), volume, mountpoint)
+    }
+
+    fn add_in(dir: &Path, volume: &Path, mountpoint: &Path) -> Option<Self> {
+        let target = escape(mountpoint);
+        let line = format!("SRC={} TARGET={target} ROOT=/ OPTS=uhelper=holdfast\n", escape(volume));
+        match change(dir, &target, &line) {
+            Ok(()) => Some(Self { dir: dir.to_owned(), target }),
+            Err(error) => {
+                log::debug!("no line in {}/utab, so umount(8) will not wait: {error}", dir.display());
+                None
+            }
+        }
+    }
+}
+
+impl Drop for UtabLine {
+    fn drop(&mut self) {
+        if let Err(error) = change(&self.dir, &self.target, "") {
+            log::warn!("a line about {} stays in {}/utab: {error}", self.target, self.dir.display());
+        }
+    }
+}
+
+/// Replaces all lines about `target` by `line`, under libmount's lock and by a rename, as libmount does.
+fn change(dir: &Path, target: &str, line: &str) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o755).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o644);
+    let lock: File = options.open(dir.join("utab.lock"))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+    let table = dir.join("utab");
+    let old = match fs::read_to_string(&table) {
+        Ok(old) => old,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    let word = format!("TARGET={target}");
+    let mut new: String =
+        old.split_inclusive('\n').filter(|l| !l.split(' ').any(|w| w.trim_end() == word)).collect();
+    new.push_str(line);
+    if new == old {
+        return Ok(());
+    }
+    let next = dir.join(format!("utab.{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    let written = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o644)
+        .open(&next)
+        .and_then(|mut file| file.write_all(new.as_bytes()))
+        .and_then(|()| fs::rename(&next, &table));
+    if written.is_err() {
+        let _ = fs::remove_file(&next);
+    }
+    written
+}
+
+/// Writes blanks, backslashes and everything that is not printable as `\ooo`, like the kernel's mount table.
+fn escape(path: &Path) -> String {
+    let mut out = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_graphic() && *byte != b'\\' {
+            out.push(char::from(*byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\{byte:03o}");
+        }
+    }
+    out
+}
+
+const DIR: &str = "/run/mount";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_comes_and_goes_and_others_stay() {
+        let dir = std::env::temp_dir().join(format!("holdfast-utab-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        let others = "SRC=a TARGET=/m/x ROOT=/ OPTS=user\nSRC=a TARGET=/m/x\\040y ROOT=/ OPTS=loop\n";
+        fs::write(dir.join("utab"), format!("SRC=old TARGET=/m ROOT=/ OPTS=x\n{others}")).unwrap();
+        let line = UtabLine::add_in(&dir, Path::new("/srv/my vol"), Path::new("/m")).expect("added");
+        let ours = "SRC=/srv/my\\040vol TARGET=/m ROOT=/ OPTS=uhelper=holdfast\n";
+        assert_eq!(fs::read_to_string(dir.join("utab")).unwrap(), format!("{others}{ours}"));
+        drop(line);
+        assert_eq!(fs::read_to_string(dir.join("utab")).unwrap(), others);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,13 @@
+//! A whole cluster in one process on virtual time, from one seed.
+//!
+//! The real cores of nodes and master run over an in-memory engine and segment store. Everything between them
+//! (messages, invalidations, syncs, timers) is an event whose turn the seed decides, so the same seed gives
+//! the same run, to the byte of its trace.
+
+mod cluster;
+mod kernel;
+mod workload;
+
+pub use cluster::{Cluster, ClusterConfig, Figures};
+pub use kernel::Kernel;
+pub use workload::{Run, RunConfig, run};

@@ -1,0 +1,379 @@
+//! Lookups and attributes.
+
+use meta::ops::AttrSet;
+use meta::{Body, FileKind, FsError, Inode, Op};
+use obs::{CacheKind, OperationKind};
+use types::{Ino, LockMode, ResourceId};
+use wire::Want;
+
+use crate::cache::{Found, Place};
+use crate::core::Core;
+use crate::request::{Attr, Entry, Keep, Reply, StatFs};
+use crate::wait::{Progress, Step, Try, WaitKey};
+
+impl Core {
+    pub(crate) fn try_lookup(&mut self, parent: Ino, name: &[u8]) -> Try<Reply> {
+        let name = crate::namespace::checked(name)?;
+        self.metrics.cache_lookups.add(CacheKind::Dentry, 1);
+        let waited = !self.has_dir(parent);
+        self.need_dir(parent)?;
+        if !waited {
+            self.metrics.cache_hits.add(CacheKind::Dentry, 1);
+        }
+        let hash = self.cookie_key.hash(name.as_bytes());
+        let keep_name = self.keep_names(parent);
+        let Some(dir) = self.cache.dirs.get_mut(&parent) else {
+            return Err(FsError::NotDirectory.into());
+        };
+        let (cookie, ino) = match dir.find(hash, &name) {
+            Found::Entry(cookie, entry) => (cookie, entry.dirent.ino),
+            Found::NotLoaded => return Err(Step::Wait(self.load_more(parent))),
+            Found::Absent(_) | Found::NoPlace => {
+                if keep_name == Keep::Yes {
+                    dir.negatives.insert(name);
+                }
+                self.metrics.operations_local.add(OperationKind::Lookup, 1);
+                return Ok(Reply::NoEntry(keep_name));
+            }
+        };
+        let (attr, keep_attr) = self.entry_attr(parent, cookie, ino)?;
+        self.metrics.operations_local.add(OperationKind::Lookup, 1);
+        Ok(Reply::Entry(self.give_entry(parent, cookie, attr, keep_name, keep_attr)))
+    }
+
+    /// Attributes of a child, for an entry of its directory.
+    fn entry_attr(&mut self, parent: Ino, cookie: meta::Cookie, ino: Ino) -> Try<(Attr, Keep)> {
+        let covered = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie)).and_then(|e| e.dirent.covered());
+        if let Some(inode) = covered {
+            let attr = self.visible(ino, inode);
+            return Ok((attr, self.keep_covered(parent)));
+        }
+        if let Some(found) = self.own_attr(ino) {
+            return Ok(found);
+        }
+        // An uncovered child whose token is not here.
+        let is_dir = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie)).map(|e| e.dirent.kind());
+        let want = match is_dir {
+            Some(FileKind::Directory) => Want::Directory { ino },
+            Some(_) | None => Want::Attr { ino },
+        };
+        if let Some(inode) = self.glimpsed.remove(&ino) {
+            return Ok((self.visible(ino, &inode), Keep::No));
+        }
+        Err(Step::Wait(self.want(want)))
+    }
+
+    /// Attributes of an uncovered inode, if they are here.
+    fn own_attr(&mut self, ino: Ino) -> Option<(Attr, Keep)> {
+        let now = self.clock.now;
+        if let Some(dir) = self.cache.dirs.get(&ino) {
+            let inode = &dir.inode;
+            let attr = self.visible(ino, inode);
+            return match self.tokens.try_use(now, ResourceId::dir(ino), LockMode::Pr) {
+                true => Some((attr, Keep::Yes)),
+                false => Some((attr, Keep::No)).filter(|_| self.is_dropping(ResourceId::dir(ino))),
+            };
+        }
+        let own = self.cache.owns.get(&ino)?;
+        let has = |resource| self.tokens.usable(resource).permits(LockMode::Pr);
+        if !has(ResourceId::attr(ino)) || !has(ResourceId::file(ino)) {
+            return None;
+        }
+        let inode = Inode { attr: own.attr.clone()?, content: own.content.clone()? };
+        let attr = self.visible(ino, &inode);
+        self.tokens.try_use(now, ResourceId::attr(ino), LockMode::Pr);
+        Some((attr, Keep::Yes))
+    }
+
+    /// Hands an entry to the kernel and remembers what it now has.
+    pub(crate) fn give_entry(
+        &mut self,
+        parent: Ino,
+        cookie: meta::Cookie,
+        attr: Attr,
+        keep_name: Keep,
+        keep_attr: Keep,
+    ) -> Entry {
+        let mut place = Place::Own;
+        if let Some(entry) = self.cache.dirs.get_mut(&parent).and_then(|d| d.entries.get_mut(&cookie)) {
+            entry.name_out |= keep_name == Keep::Yes;
+            if entry.dirent.covered().is_some() {
+                place = Place::Covered(parent, cookie);
+            }
+        }
+        let is_new = !self.known.contains_key(&attr.ino);
+        let known = self.known.entry(attr.ino).or_default();
+        known.lookups += 1;
+        known.place = place;
+        known.attr_out |= keep_attr == Keep::Yes;
+        if is_new {
+            self.metrics.cache_allocated.add(CacheKind::Inode, 1);
+        }
+        Entry { attr, keep_name, keep_attr }
+    }
+
+    /// An entry of an inode without a name.
+    pub(crate) fn own_entry(&mut self, ino: Ino, progress: &mut Progress) -> Try<Entry> {
+        let (attr, keep_attr) = self.attr_of(ino, progress)?;
+        let known = self.known.entry(ino).or_default();
+        known.lookups += 1;
+        known.place = Place::Own;
+        known.attr_out |= keep_attr == Keep::Yes;
+        Ok(Entry { attr, keep_name: Keep::No, keep_attr })
+    }
+
+    /// The kernel dropped `count` references of an inode.
+    pub fn forget(&mut self, ino: Ino, count: u64) {
+        let Some(known) = self.known.get_mut(&ino) else { return };
+        known.lookups = known.lookups.saturating_sub(count);
+        if known.lookups == 0 && !known.is_open() && ino != Ino::ROOT {
+            self.known.remove(&ino);
+            self.metrics.cache_freed.add(CacheKind::Inode, 1);
+        }
+    }
+
+    pub(crate) fn try_getattr(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
+        self.metrics.cache_lookups.add(CacheKind::Inode, 1);
+        let (attr, keep) = self.attr_of(ino, progress)?;
+        self.metrics.cache_hits.add(CacheKind::Inode, 1);
+        self.metrics.operations_local.add(OperationKind::Getattr, 1);
+        if keep == Keep::Yes {
+            if let Some(dir) = self.cache.dirs.get_mut(&ino) {
+                dir.kernel_has_self = true;
+            }
+            if let Some(known) = self.known.get_mut(&ino) {
+                known.attr_out = true;
+            }
+        }
+        Ok(Reply::Attr(attr, keep))
+    }
+
+    /// Attributes of any inode and whether the kernel may keep them.
+    pub(crate) fn attr_of(&mut self, ino: Ino, progress: &mut Progress) -> Try<(Attr, Keep)> {
+        if let Some(found) = self.own_attr(ino) {
+            return Ok(found);
+        }
+        if let Place::Covered(parent, cookie) = self.place(ino)
+            && self.may_read_dir(parent)
+        {
+            let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
+            if let Some(inode) = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()) {
+                let attr = self.visible(ino, inode);
+                return Ok((attr, self.keep_covered(parent)));
+            }
+        }
+        if let Some(inode) = progress.glimpse.take() {
+            return Ok((self.visible(ino, &inode), Keep::No));
+        }
+        let want = match self.tokens.held(ResourceId::dir(ino)) {
+            LockMode::Nl => Want::Attr { ino },
+            LockMode::Pr | LockMode::Ex => Want::Directory { ino },
+        };
+        Err(Step::Wait(self.want(want)))
+    }
+
+    /// Mode bits of an inode, current enough to decide by.
+    pub(crate) fn attr_for_decision(&mut self, ino: Ino) -> Try<u32> {
+        let mut progress = Progress::new(self.clock.now);
+        progress.glimpse = self.glimpsed.remove(&ino).map(Box::new);
+        Ok(self.attr_of(ino, &mut progress)?.0.mode)
+    }
+
+    /// The attributes a user sees: the record, and what was written since.
+    pub(crate) fn visible(&self, ino: Ino, inode: &Inode) -> Attr {
+        let mut attr = Attr {
+            ino,
+            generation: inode.attr.generation,
+            kind: inode.attr.kind,
+            mode: inode.attr.mode,
+            nlink: inode.attr.nlink,
+            uid: inode.attr.uid,
+            gid: inode.attr.gid,
+            rdev: inode.attr.rdev,
+            size: inode.content.size,
+            stored_bytes: inode.content.body.stored_bytes(),
+            atime: inode.content.atime,
+            mtime: inode.content.mtime,
+            ctime: inode.ctime(),
+            btime: inode.attr.btime,
+        };
+        if let Some(live) = self.live.get(&ino) {
+            attr.size = live.size;
+            attr.stored_bytes = live.stored_bytes();
+            attr.mtime = live.mtime;
+            attr.atime = live.atime;
+            attr.ctime = attr.ctime.max(live.ctime);
+        }
+        if attr.kind == FileKind::Directory {
+            attr.size = DIRECTORY_SIZE;
+            attr.stored_bytes = 0;
+        }
+        attr
+    }
+
+    pub(crate) fn try_setattr(
+        &mut self,
+        ino: Ino,
+        set: &AttrSet,
+        size: Option<u64>,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
+        if self.config.read_only {
+            return Err(FsError::ReadOnly.into());
+        }
+        if let Some(size) = size
+            && !progress.flushed
+        {
+            self.truncate(ino, size)?;
+            progress.flushed = true;
+        }
+        if *set != AttrSet::default() {
+            self.set_attributes(ino, set, progress)?;
+        }
+        let (attr, keep) = self.attr_of(ino, progress)?;
+        if keep == Keep::Yes
+            && let Some(known) = self.known.get_mut(&ino)
+        {
+            known.attr_out = true;
+        }
+        self.finish(Reply::Attr(attr, keep), progress)
+    }
+
+    fn set_attributes(&mut self, ino: Ino, set: &AttrSet, progress: &mut Progress) -> Try<()> {
+        if progress.ship.is_none() {
+            self.need_place(ino)?;
+        }
+        let mut set = set.clone();
+        // Times of content that no change records yet go with it.
+        if (set.mtime.is_some() || set.atime.is_some())
+            && progress.ship.is_none()
+            && self.may_write_content(ino)
+            && let Some(live) = self.live.get_mut(&ino)
+        {
+            live.set_times(set.atime.take(), set.mtime.take(), self.clock.wall);
+            if set == AttrSet::default() {
+                self.metrics.operations_local.add(OperationKind::Setattr, 1);
+                return Ok(());
+            }
+        }
+        self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
+        Ok(())
+    }
+
+    pub(crate) fn try_readlink(&mut self, ino: Ino) -> Try<Reply> {
+        let content = self.need_content(ino, LockMode::Pr)?;
+        self.metrics.operations_local.add(OperationKind::Readlink, 1);
+        match content.body {
+            Body::Target { path } => Ok(Reply::Data(path.into_vec())),
+            Body::Empty {} | Body::Inline { .. } | Body::Extents { .. } | Body::Paged { .. } => {
+                Err(FsError::Invalid.into())
+            }
+        }
+    }
+
+    /// Waits until the directory may be read here.
+    pub(crate) fn need_dir(&mut self, ino: Ino) -> Try<()> {
+        if self.tokens.try_use(self.clock.now, ResourceId::dir(ino), LockMode::Pr) && self.has_dir(ino) {
+            self.note_used(ino);
+            return Ok(());
+        }
+        if self.is_dropping(ResourceId::dir(ino)) && self.has_dir(ino) {
+            return Ok(());
+        }
+        Err(Step::Wait(self.want(Want::Directory { ino })))
+    }
+
+    /// A local process uses the directory: it is worth its token.
+    pub(crate) fn note_used(&mut self, ino: Ino) {
+        let now = self.clock.now;
+        if let Some(dir) = self.cache.dirs.get_mut(&ino) {
+            dir.used_at = now;
+            dir.forgets_unused = 0;
+        }
+    }
+
+    fn has_dir(&self, ino: Ino) -> bool {
+        self.cache.dirs.contains_key(&ino)
+    }
+
+    /// Whether a directory may be read here now: under its token, or while its kernel caches are taken back.
+    pub(crate) fn may_read_dir(&mut self, ino: Ino) -> bool {
+        self.has_dir(ino)
+            && (self.tokens.try_use(self.clock.now, ResourceId::dir(ino), LockMode::Pr)
+                || self.is_dropping(ResourceId::dir(ino)))
+    }
+
+    /// Whether the kernel may keep names of a directory.
+    pub(crate) fn keep_names(&self, dir: Ino) -> Keep {
+        let is_quiet = self.cache.dirs.get(&dir).is_some_and(|d| d.busy_until <= self.clock.now);
+        match is_quiet && !self.tokens.is_revoked(ResourceId::dir(dir)) {
+            true => Keep::Yes,
+            false => Keep::No,
+        }
+    }
+
+    /// Whether the kernel may keep attributes of children covered by a directory.
+    pub(crate) fn keep_covered(&self, dir: Ino) -> Keep {
+        match self.tokens.usable(ResourceId::dir(dir)).permits(LockMode::Pr) {
+            true => Keep::Yes,
+            false => Keep::No,
+        }
+    }
+
+    /// Waits until it is known where the record of `ino` is.
+    pub(crate) fn need_place(&mut self, ino: Ino) -> Try<()> {
+        match self.place(ino) {
+            Place::Unknown => Err(Step::Wait(self.want(Want::Attr { ino }))),
+            Place::Covered(..) | Place::Own => Ok(()),
+        }
+    }
+
+    pub(crate) fn statfs(&mut self) -> Reply {
+        let space = self.space();
+        Reply::StatFs(StatFs {
+            total_bytes: space.total_bytes,
+            free_bytes: space.free_bytes,
+            available_bytes: space.free_bytes.saturating_sub(self.config.reserve_bytes),
+            inodes_used: self.known.len() as u64,
+        })
+    }
+
+    /// Room in the store, at most a tenth of a second old.
+    pub(crate) fn space(&mut self) -> crate::core::SpaceCache {
+        let is_fresh = self.space.known && self.clock.now.since(self.space.asked_at) < SPACE_AGE;
+        if !is_fresh && let Ok(space) = self.store.space() {
+            self.space = crate::core::SpaceCache {
+                asked_at: self.clock.now,
+                free_bytes: space.free_bytes,
+                total_bytes: space.total_bytes,
+                known: true,
+            };
+        }
+        self.space
+    }
+
+    /// Refuses what needs room on a full volume: the rest is for removals.
+    pub(crate) fn need_space(&mut self) -> Try<()> {
+        let space = self.space();
+        if space.known && space.free_bytes < self.config.reserve_bytes {
+            return Err(FsError::NoSpace.into());
+        }
+        Ok(())
+    }
+
+    /// Asks for the next entries of a directory, once.
+    pub(crate) fn load_more(&mut self, dir: Ino) -> WaitKey {
+        if let Some(cached) = self.cache.dirs.get_mut(&dir)
+            && !cached.loading
+        {
+            cached.loading = true;
+            let after = cached.loaded_to;
+            self.send(wire::ToMaster::More { dir, after });
+        }
+        WaitKey::Loaded(dir)
+    }
+}
+
+/// Size that directories show.
+const DIRECTORY_SIZE: u64 = 4096;
+const SPACE_AGE: types::Micros = types::Micros::from_millis(100);

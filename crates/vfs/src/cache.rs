@@ -1,0 +1,224 @@
+//! What a node has cached of the namespace: exactly what its tokens cover.
+//!
+//! Invariants:
+//!
+//! - A directory is here if and only if its token is held in PR or EX.
+//! - What is here is the state after every change of this node's log, unflushed content excepted, which
+//!   stands in [`crate::live`] and is laid over when asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use meta::{Change, Child, Content, Cookie, Dirent, Inode, InodeAttr};
+use rustc_hash::{FxHashMap, FxHashSet};
+use types::{Ino, Micros, Name};
+
+/// A cached directory.
+#[derive(Debug)]
+pub struct DirCache {
+    /// Its own record.
+    pub inode: Inode,
+    /// Its entries by place.
+    pub entries: BTreeMap<Cookie, CachedEntry>,
+    /// Every entry up to here is cached; [`LOADED_ALL`] if the directory is complete.
+    pub loaded_to: u64,
+    /// Whether the next range was asked for.
+    pub loading: bool,
+    /// Names that do not exist and of which the kernel was told so for as long as it likes.
+    pub negatives: FxHashSet<Name>,
+    /// Whether the kernel may have cached the listing or the attributes.
+    pub kernel_has_self: bool,
+    /// Until then names go out for one use only, because another node changes them.
+    pub busy_until: Micros,
+    /// When a local operation used the directory last.
+    pub used_at: Micros,
+    /// Forgets since then.
+    pub forgets_unused: u32,
+}
+
+/// The directory is complete.
+pub const LOADED_ALL: u64 = u64::MAX;
+
+/// A cached entry.
+#[derive(Debug)]
+pub struct CachedEntry {
+    /// The entry.
+    pub dirent: Dirent,
+    /// Whether the kernel may keep the name.
+    pub name_out: bool,
+}
+
+/// Cached halves of an uncovered inode that is no directory.
+#[derive(Debug, Default)]
+pub struct OwnCache {
+    /// The names' half, while its token is held.
+    pub attr: Option<InodeAttr>,
+    /// The content, while its token is held.
+    pub content: Option<Content>,
+}
+
+/// Outcome of a search in a cached directory.
+#[derive(Debug)]
+pub enum Found<'a> {
+    /// The entry.
+    Entry(Cookie, &'a CachedEntry),
+    /// There is none; it would go here.
+    Absent(Cookie),
+    /// The part of the directory is not loaded.
+    NotLoaded,
+    /// There is none, and all places of its hash are taken.
+    NoPlace,
+}
+
+impl DirCache {
+    /// A directory as a grant brings it.
+    pub fn new(inode: Inode, now: Micros) -> Self {
+        Self {
+            inode,
+            entries: BTreeMap::new(),
+            loaded_to: 0,
+            loading: false,
+            negatives: FxHashSet::default(),
+            kernel_has_self: false,
+            busy_until: Micros(0),
+            used_at: now,
+            forgets_unused: 0,
+        }
+    }
+
+    /// Whether every entry is here.
+    pub fn is_complete(&self) -> bool {
+        self.loaded_to == LOADED_ALL
+    }
+
+    /// Looks for a name with this hash.
+    pub fn find(&self, hash: u64, name: &Name) -> Found<'_> {
+        let (first, last) = Cookie::range_of(hash);
+        let mut free = first;
+        for (cookie, entry) in self.entries.range(first..=last) {
+            if entry.dirent.name == *name {
+                return Found::Entry(*cookie, entry);
+            }
+            if *cookie == free {
+                free = Cookie(free.0 + 1);
+            }
+        }
+        if self.loaded_to < last.0 {
+            Found::NotLoaded
+        } else if free >= last {
+            Found::NoPlace
+        } else {
+            Found::Absent(free)
+        }
+    }
+}
+
+/// The cache of a node.
+#[derive(Debug, Default)]
+pub struct Cache {
+    /// Directories held.
+    pub dirs: FxHashMap<Ino, DirCache>,
+    /// Other uncovered inodes held.
+    pub owns: FxHashMap<Ino, OwnCache>,
+    /// Inodes that changed their place by the last call of [`Cache::apply`].
+    pub moved: Vec<(Ino, Place)>,
+}
+
+/// Where a node last saw an inode's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Embedded in an entry.
+    Covered(Ino, Cookie),
+    /// Under its own keys; or a directory.
+    Own,
+    /// Not known: the master must be asked.
+    Unknown,
+}
+
+impl Cache {
+    /// Applies one change to whatever of it is cached here; the rest is no business of this node.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::PutEntry { parent, cookie, entry } => {
+                let Some(dir) = self.dirs.get_mut(parent) else { return };
+                if cookie.0 > dir.loaded_to {
+                    return;
+                }
+                let place = match &entry.child {
+                    Child::Covered { .. } => Place::Covered(*parent, *cookie),
+                    Child::Own { .. } => Place::Own,
+                };
+                if place != Place::Own {
+                    self.owns.remove(&entry.ino);
+                }
+                self.moved.push((entry.ino, place));
+                dir.negatives.remove(&entry.name);
+                let name_out = dir
+                    .entries
+                    .get(cookie)
+                    .is_some_and(|old| old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino);
+                dir.entries.insert(*cookie, CachedEntry { dirent: entry.clone(), name_out });
+            }
+            Change::DeleteEntry { parent, cookie, .. } => {
+                if let Some(dir) = self.dirs.get_mut(parent) {
+                    dir.entries.remove(cookie);
+                }
+            }
+            Change::PutDirectory { ino, inode } => {
+                if let Some(dir) = self.dirs.get_mut(ino) {
+                    dir.inode = (**inode).clone();
+                }
+            }
+            Change::PutAttr { ino, attr } => {
+                if let Some(own) = self.owns.get_mut(ino)
+                    && own.attr.is_some()
+                {
+                    own.attr = Some(attr.clone());
+                }
+            }
+            Change::PutContent { ino, content } => {
+                if let Some(own) = self.owns.get_mut(ino)
+                    && own.content.is_some()
+                {
+                    own.content = Some(content.clone());
+                }
+            }
+            Change::DeleteInode { ino, .. } => {
+                self.dirs.remove(ino);
+                self.owns.remove(ino);
+            }
+            Change::DeleteContent { ino } => {
+                self.owns.remove(ino);
+            }
+            Change::PutPlacement { .. }
+            | Change::PutExtentPage { .. }
+            | Change::DeleteExtentPages { .. }
+            | Change::PutXattrs { .. }
+            | Change::PutOrphan { .. }
+            | Change::DeleteOrphan { .. }
+            | Change::AddTotals { .. }
+            | Change::AddLive { .. } => {}
+        }
+    }
+
+    /// Adds a range of entries to a directory. Returns the inodes it covers.
+    pub fn add_entries(&mut self, ino: Ino, after: u64, entries: Vec<(Cookie, Dirent)>, complete: bool) -> BTreeSet<Ino> {
+        let mut covered = BTreeSet::new();
+        let Some(dir) = self.dirs.get_mut(&ino) else { return covered };
+        if after != dir.loaded_to {
+            return covered;
+        }
+        let last = entries.last().map_or(after, |(cookie, _)| cookie.0);
+        for (cookie, dirent) in entries {
+            let place = match &dirent.child {
+                Child::Covered { .. } => Place::Covered(ino, cookie),
+                Child::Own { .. } => Place::Own,
+            };
+            covered.insert(dirent.ino);
+            self.moved.push((dirent.ino, place));
+            dir.entries.insert(cookie, CachedEntry { dirent, name_out: false });
+        }
+        dir.loaded_to = if complete { LOADED_ALL } else { last };
+        dir.loading = false;
+        covered
+    }
+}

@@ -1,0 +1,52 @@
+//! Settings of a node's core.
+
+use lock::node::Hold;
+use types::Micros;
+
+/// Settings of a node's core; the defaults are those of DESIGN.md section 11.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Changes reach the master no later than this after they were made.
+    pub commit_interval: Micros,
+    /// Bytes of the write-behind log at which changes wait.
+    pub log_bytes_max: usize,
+    /// Bytes of file content in memory only at which writes store first.
+    pub dirty_bytes_max: usize,
+    /// Bytes written to segments and not synced at which writes wait.
+    pub unsynced_bytes_max: u64,
+    /// Minimum hold time of tokens.
+    pub hold: Hold,
+    /// How long names of a directory that others change go out for one use only.
+    pub quiet: Micros,
+    /// Tokens of a closed file stay this long.
+    pub linger: Micros,
+    /// Bytes of the store that only removals may use.
+    pub reserve_bytes: u64,
+    /// Nothing may change.
+    pub read_only: bool,
+    /// Every change is durable before it is answered.
+    pub sync: bool,
+    /// Every change of a directory is durable before it is answered.
+    pub dirsync: bool,
+    /// Tokens the node may hold, whatever the master allows; 0 for no limit of its own.
+    pub token_limit: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            commit_interval: Micros::from_millis(1_000),
+            log_bytes_max: 64 << 20,
+            dirty_bytes_max: 64 << 20,
+            unsynced_bytes_max: 512 << 20,
+            hold: Hold { minimum: Micros::from_millis(10), idle: Micros(300) },
+            quiet: Micros::from_millis(1_000),
+            linger: Micros::from_millis(50),
+            reserve_bytes: 32 << 20,
+            read_only: false,
+            sync: false,
+            dirsync: false,
+            token_limit: 0,
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! File content: reads, writes, truncation, holes.
+
+use chunk::ChunkError;
+use meta::{Body, Content, FsError};
+use obs::OperationKind;
+use types::{Ino, LockMode, ResourceId};
+use wire::{FetchWhat, ToMaster, Want};
+
+use crate::cache::Place;
+use crate::core::Core;
+use crate::live::{Live, extent_parts, inline_overlay};
+use crate::request::{AllocateMode, ReadJob, Reply};
+use crate::wait::{Step, Try, WaitKey};
+
+/// Largest file: what the kernel's signed offset can name.
+const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+/// Writes of at least this many bytes go to a segment at once.
+const WRITE_THROUGH_LEN: usize = 128 << 10;
+/// A file with this many bytes in memory only is stored at once.
+const STAGE_LEN: usize = 1 << 20;
+
+impl Core {
+    /// What covers the content of `ino`, as last seen.
+    pub(crate) fn content_resource(&self, ino: Ino) -> Option<ResourceId> {
+        match self.place(ino) {
+            Place::Covered(parent, _) => Some(ResourceId::dir(parent)),
+            Place::Own => Some(ResourceId::file(ino)),
+            Place::Unknown => None,
+        }
+    }
+
+    /// Whether content may be changed here now.
+    pub(crate) fn may_write_content(&self, ino: Ino) -> bool {
+        self.content_resource(ino).is_some_and(|r| {
+            self.tokens.usable(r) == LockMode::Ex
+                || self.is_dropping(r) && self.tokens.held(r) == LockMode::Ex && self.known_has_pages(ino)
+        })
+    }
+
+    fn known_has_pages(&self, ino: Ino) -> bool {
+        self.known.get(&ino).is_some_and(|k| k.pages_out)
+    }
+
+    /// The logged content of `ino` if it may be used in `mode`.
+    fn content_under(&mut self, ino: Ino, mode: LockMode) -> Option<Content> {
+        let resource = self.content_resource(ino)?;
+        let may = self.tokens.try_use(self.clock.now, resource, mode)
+            || self.is_dropping(resource) && self.tokens.held(resource).permits(mode);
+        if !may {
+            return None;
+        }
+        match self.place(ino) {
+            Place::Covered(parent, cookie) => {
+                let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
+                let inode = entry.dirent.covered().filter(|_| entry.dirent.ino == ino)?;
+                Some(inode.content.clone())
+            }
+            Place::Own => self.cache.owns.get(&ino)?.content.clone(),
+            Place::Unknown => None,
+        }
+    }
+
+    /// Waits until content may be used in `mode`, and returns it as logged.
+    pub(crate) fn need_content(&mut self, ino: Ino, mode: LockMode) -> Try<Content> {
+        let has_writers = self.known.get(&ino).is_some_and(|k| k.writers > 0);
+        let is_own = self.place(ino) == Place::Own;
+        // While it is open for writing here it is held in EX or not at all.
+        let mode = if has_writers && is_own { LockMode::Ex } else { mode };
+        if mode == LockMode::Ex
+            && let Place::Covered(parent, _) = self.place(ino)
+            && self.frozen.contains_key(&parent)
+            && self.tokens.usable(ResourceId::dir(parent)) == LockMode::Ex
+        {
+            return Err(Step::Wait(WaitKey::Thawed(parent)));
+        }
+        if let Some(content) = self.content_under(ino, mode) {
+            return Ok(content);
+        }
+        // Pages filled earlier are being taken back: the old content is what they show.
+        if mode == LockMode::Pr
+            && let Some(content) = self.old_content.get(&ino)
+        {
+            return Ok(content.clone());
+        }
+        let want = match mode {
+            LockMode::Ex => Want::Write { ino },
+            LockMode::Pr | LockMode::Nl => Want::Read { ino },
+        };
+        Err(Step::Wait(self.want(want)))
+    }
+
+    pub(crate) fn try_read(&mut self, ino: Ino, offset: u64, len: u32) -> Try<Reply> {
+        let content = self.need_content(ino, LockMode::Pr)?;
+        let size = self.live.get(&ino).map_or(content.size, |live| live.size);
+        let end = offset.saturating_add(u64::from(len)).min(size);
+        if offset >= end {
+            // The kernel may keep a page of zeros behind the end, which another node can move.
+            self.note_served(ino);
+            return Ok(Reply::Data(Vec::new()));
+        }
+        let range = offset..end;
+        let len = (end - offset) as usize;
+        let (parts, overlay) = match (self.live.get(&ino), &content.body) {
+            (Some(live), _) => {
+                if let Some(need) = live.missing_page(&range) {
+                    return Err(Step::Wait(self.fetch_page(ino, need.0)));
+                }
+                live.read(range)
+            }
+            (None, Body::Empty {} | Body::Target { .. }) => (Vec::new(), Vec::new()),
+            (None, Body::Inline { data }) => (Vec::new(), inline_overlay(data, &range)),
+            (None, Body::Extents { map }) => (extent_parts(map, &range), Vec::new()),
+            (None, Body::Paged { .. }) => {
+                let pages = range.start / Body::PAGE_SPAN..=(range.end - 1) / Body::PAGE_SPAN;
+                let mut parts = Vec::new();
+                for page in pages {
+                    match self.pages.get(&ino).and_then(|p| p.get(&page)) {
+                        Some(map) => parts.extend(extent_parts(map, &range)),
+                        None => return Err(Step::Wait(self.fetch_page(ino, page))),
+                    }
+                }
+                (parts, Vec::new())
+            }
+        };
+        self.metrics.operations_local.add(OperationKind::Read, 1);
+        self.note_served(ino);
+        if parts.is_empty() {
+            let mut data = vec![0; len];
+            for (at, bytes) in overlay {
+                data[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            return Ok(Reply::Data(data));
+        }
+        let pin = self.number();
+        self.pins.insert(pin, ino);
+        *self.pinned.entry(ino).or_default() += 1;
+        Ok(Reply::ReadJob(ReadJob { ino, len, parts, overlay, pin }))
+    }
+
+    /// The read job that got `pin` is done: its bytes are with the kernel.
+    pub fn read_done(&mut self, clock: crate::outputs::Clock, pin: u64) {
+        self.clock = clock;
+        let Some(ino) = self.pins.remove(&pin) else { return };
+        if let Some(count) = self.pinned.get_mut(&ino) {
+            *count -= 1;
+            if *count == 0 {
+                self.pinned.remove(&ino);
+            }
+        }
+        self.note_served(ino);
+        self.settle();
+    }
+
+    /// The kernel is given pages of `ino`.
+    pub(crate) fn note_served(&mut self, ino: Ino) {
+        let known = self.known.entry(ino).or_default();
+        known.pages_out = true;
+        known.served_while_dropping = true;
+    }
+
+    /// Writes at once if that needs no waiting. `None`: submit the write as a request of its own.
+    ///
+    /// This spares the copy of the bytes that a waiting request needs.
+    pub fn write_now(
+        &mut self,
+        clock: crate::outputs::Clock,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        append: bool,
+    ) -> Option<Reply> {
+        self.clock = clock;
+        if self.config.sync || self.link == crate::core::Link::Lost || !self.is_lease_good() {
+            return None;
+        }
+        let reply = match self.try_write(ino, offset, data, append) {
+            Ok(reply) => Some(reply),
+            Err(Step::Done(reply)) => Some(reply),
+            Err(Step::Wait(_)) => None,
+        };
+        self.settle();
+        reply
+    }
+
+    pub(crate) fn try_write(&mut self, ino: Ino, offset: u64, data: &[u8], append: bool) -> Try<Reply> {
+        if self.config.read_only {
+            return Err(FsError::ReadOnly.into());
+        }
+        let content = self.need_content(ino, LockMode::Ex)?;
+        self.need_space()?;
+        let size = self.live.get(&ino).map_or(content.size, |live| live.size);
+        let at = if append { size } else { offset };
+        let end = at.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        let Some(end) = end else { return Err(FsError::TooLarge.into()) };
+        let range = at..end;
+        self.need_live(ino, &content, &range)?;
+        self.need_write_room()?;
+
+        let now = self.clock.wall;
+        let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
+            return Err(FsError::Io.into());
+        };
+        if live.failed {
+            return Err(FsError::Io.into());
+        }
+        let stored = if data.len() >= WRITE_THROUGH_LEN {
+            live.write_through(writer, ino, at, data, now)
+        } else {
+            live.write(at, data, now);
+            if live.dirty_bytes() >= STAGE_LEN { live.stage(writer, ino) } else { Ok(()) }
+        };
+        let dirty = live.dirty_bytes();
+        self.take_store_result(stored)?;
+        if dirty > 0 {
+            self.dirty_files.insert(ino);
+        }
+        self.metrics.operations_local.add(OperationKind::Write, 1);
+        self.note_served(ino);
+        let moved_to = (append && at != offset).then_some(at);
+        Ok(Reply::Written { len: data.len() as u32, moved_to })
+    }
+
+    /// Maps an error of the segment store: waits for segments, or refuses.
+    pub(crate) fn take_store_result(&mut self, result: Result<(), ChunkError>) -> Try<()> {
+        if self.writer.as_ref().is_some_and(|w| w.segments_ready() < SEGMENTS_LOW) {
+            self.ask_numbers();
+        }
+        match result {
+            Ok(()) => Ok(()),
+            Err(ChunkError::NeedSegments { .. }) => {
+                self.ask_numbers();
+                Err(Step::Wait(WaitKey::Numbers))
+            }
+            Err(ChunkError::Full { .. }) => Err(FsError::NoSpace.into()),
+            Err(error) => {
+                log::error!("segment store: {error}");
+                self.metrics.errors_unknown.add(1);
+                Err(FsError::Io.into())
+            }
+        }
+    }
+
+    /// Writes wait while too much is stored and not durable: unflushed content is bounded.
+    fn need_write_room(&mut self) -> Try<()> {
+        let Some(writer) = &self.writer else { return Err(Step::Wait(WaitKey::Member)) };
+        let unsynced = writer.unsynced_bytes();
+        if unsynced > self.config.unsynced_bytes_max {
+            return Err(Step::Wait(WaitKey::Flush(self.flush_all())));
+        }
+        if unsynced > self.config.unsynced_bytes_max / 4 && self.flushes.is_empty() {
+            self.flush_all();
+        }
+        Ok(())
+    }
+
+    /// Makes the newer content of a file changeable, with the extents of `range` loaded.
+    fn need_live(&mut self, ino: Ino, content: &Content, range: &std::ops::Range<u64>) -> Try<()> {
+        if !self.live.contains_key(&ino) {
+            let mut live = Live::new(content);
+            for (page, map) in self.pages.remove(&ino).unwrap_or_default() {
+                live.load_page(page, map);
+            }
+            self.live.insert(ino, live);
+        }
+        match self.live.get(&ino).and_then(|live| live.missing_page(range)) {
+            Some(need) => Err(Step::Wait(self.fetch_page(ino, need.0))),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the size of a file.
+    pub(crate) fn truncate(&mut self, ino: Ino, size: u64) -> Try<()> {
+        if size > FILE_SIZE_MAX {
+            return Err(FsError::TooLarge.into());
+        }
+        let content = self.need_content(ino, LockMode::Ex)?;
+        let old = self.live.get(&ino).map_or(content.size, |live| live.size);
+        let cut = size.min(old)..old.max(size);
+        self.need_live(ino, &content, &cut)?;
+        let now = self.clock.wall;
+        if let Some(live) = self.live.get_mut(&ino) {
+            live.truncate(size, now);
+        }
+        self.metrics.operations_local.add(OperationKind::Truncate, 1);
+        Ok(())
+    }
+
+    pub(crate) fn try_allocate(&mut self, ino: Ino, offset: u64, len: u64, mode: AllocateMode) -> Try<Reply> {
+        if self.config.read_only {
+            return Err(FsError::ReadOnly.into());
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX);
+        let Some(end) = end else { return Err(FsError::TooLarge.into()) };
+        let content = self.need_content(ino, LockMode::Ex)?;
+        let size = self.live.get(&ino).map_or(content.size, |live| live.size);
+        let (punches, new_size) = match mode {
+            AllocateMode::Extend => (false, size.max(end)),
+            AllocateMode::KeepSize => (false, size),
+            AllocateMode::PunchHole | AllocateMode::ZeroRangeKeepSize => (true, size),
+            AllocateMode::ZeroRange => (true, size.max(end)),
+        };
+        if mode == AllocateMode::Extend || mode == AllocateMode::KeepSize {
+            let space = self.space();
+            if space.known && space.free_bytes.saturating_sub(self.config.reserve_bytes) < len {
+                return Err(FsError::NoSpace.into());
+            }
+        }
+        let hole = offset..end.min(size).max(offset);
+        self.need_live(ino, &content, &hole)?;
+        let now = self.clock.wall;
+        let Some(live) = self.live.get_mut(&ino) else { return Err(FsError::Io.into()) };
+        if punches {
+            live.punch(hole, now);
+        }
+        if new_size > live.size {
+            live.truncate(new_size, now);
+        }
+        self.metrics.operations_local.add(OperationKind::Fallocate, 1);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn try_seek(&mut self, ino: Ino, offset: u64, for_hole: bool) -> Try<Reply> {
+        let content = self.need_content(ino, LockMode::Pr)?;
+        let size = self.live.get(&ino).map_or(content.size, |live| live.size);
+        if offset >= size {
+            return Err(FsError::NoData.into());
+        }
+        // Seeking looks at all extents from the offset on: have them loaded.
+        let mut lookup = None;
+        if let Body::Paged { .. } = content.body {
+            for page in offset / Body::PAGE_SPAN..size.div_ceil(Body::PAGE_SPAN) {
+                let has_live = self.live.get(&ino).map(|l| l.missing_page(&(page * Body::PAGE_SPAN..page * Body::PAGE_SPAN + 1)));
+                let is_missing = match has_live {
+                    Some(missing) => missing.is_some(),
+                    None => !self.pages.get(&ino).is_some_and(|p| p.contains_key(&page)),
+                };
+                if is_missing {
+                    return Err(Step::Wait(self.fetch_page(ino, page)));
+                }
+            }
+        }
+        if !self.live.contains_key(&ino) {
+            let mut live = Live::new(&content);
+            for (page, map) in self.pages.get(&ino).into_iter().flatten() {
+                live.load_page(*page, map.clone());
+            }
+            lookup = Some(live);
+        }
+        let Some(live) = self.live.get(&ino).or(lookup.as_ref()) else { return Err(FsError::Io.into()) };
+        let found = if for_hole { Some(live.seek_hole(offset)) } else { live.seek_data(offset) };
+        found.map(Reply::Offset).ok_or(FsError::NoData.into())
+    }
+
+    /// Asks the master for a page of extents, once.
+    pub(crate) fn fetch_page(&mut self, ino: Ino, page: u64) -> WaitKey {
+        self.fetch(FetchWhat::ExtentPage { ino, page })
+    }
+
+    /// Asks the master for a record, once.
+    pub(crate) fn fetch(&mut self, what: FetchWhat) -> WaitKey {
+        if !self.fetches.contains_key(&what) {
+            let request = self.number();
+            self.fetches.insert(what, request);
+            self.fetch_of.insert(request, what);
+            // What the master reads must hold what this node has logged.
+            self.send_batch(false);
+            self.send(ToMaster::Fetch { request, what });
+        }
+        WaitKey::Fetch(what)
+    }
+
+    /// A page of extents has come.
+    pub(crate) fn take_page(&mut self, ino: Ino, page: u64, map: chunk::ExtentMap) {
+        match self.live.get_mut(&ino) {
+            Some(live) => live.load_page(page, map),
+            None => {
+                self.pages.entry(ino).or_default().insert(page, map);
+            }
+        }
+    }
+}
+
+const SEGMENTS_LOW: usize = 4;

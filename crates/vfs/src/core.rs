@@ -1,0 +1,425 @@
+//! The core's state, its entry points, and the loop that tries parked requests again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use chunk::{SegmentStore, SegmentWriter, VolumeUuid};
+use lock::NodeTable;
+use meta::{CookieKey, FsError};
+use obs::Metrics;
+use rustc_hash::FxHashMap;
+use types::{Epoch, Ino, Micros, NodeId, OpSeq, ResourceId};
+use wire::{ByteLock, FetchWhat, ToMaster, Want};
+
+use crate::cache::{Cache, Place};
+use crate::config::Config;
+use crate::flush::Flush;
+use crate::handles::Handle;
+use crate::known::KnownTable;
+use crate::live::Live;
+use crate::log::WriteLog;
+use crate::namespace::Shipped;
+use crate::outputs::{Clock, Output};
+use crate::request::{HandleId, Reply, Request, RequestId};
+use crate::revoke::{InvalidateJob, Release};
+use crate::wait::{Parked, Progress, Step, WaitKey};
+
+/// A node's core. One lock of the driver's stands around it.
+pub struct Core {
+    pub(crate) config: Config,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) store: Arc<dyn SegmentStore>,
+    pub(crate) volume: VolumeUuid,
+    pub(crate) clock: Clock,
+
+    // Membership.
+    pub(crate) me: NodeId,
+    pub(crate) epoch: Epoch,
+    pub(crate) link: Link,
+    pub(crate) lease: Lease,
+    pub(crate) cookie_key: CookieKey,
+
+    // Rights and what they cover.
+    pub(crate) tokens: NodeTable,
+    pub(crate) cache: Cache,
+    pub(crate) known: KnownTable,
+    pub(crate) live: FxHashMap<Ino, Live>,
+    pub(crate) log: WriteLog,
+    pub(crate) writer: Option<SegmentWriter>,
+    pub(crate) handles: FxHashMap<HandleId, Handle>,
+    pub(crate) next_handle: u64,
+    /// Locks of applications on this node, as the master granted them.
+    pub(crate) locks: BTreeMap<Ino, Vec<ByteLock>>,
+    /// Content under which reads are still served while pages that it filled are taken back.
+    pub(crate) old_content: FxHashMap<Ino, meta::Content>,
+
+    /// Pages of extents of files that nobody changes here.
+    pub(crate) pages: FxHashMap<Ino, BTreeMap<u64, chunk::ExtentMap>>,
+    /// Files with bytes in memory only.
+    pub(crate) dirty_files: BTreeSet<Ino>,
+    /// Files whose content found no room at a flush.
+    pub(crate) flush_failed: BTreeSet<Ino>,
+    /// A flush could not take everything: it is repeated when segments have come.
+    pub(crate) flush_again: bool,
+    /// Attributes told for one use, of inodes whose content others hold.
+    pub(crate) glimpsed: FxHashMap<Ino, meta::Inode>,
+
+    // Numbers that belong to this node.
+    pub(crate) inode_numbers: VecDeque<std::ops::Range<u64>>,
+    pub(crate) reserve_asked: bool,
+    pub(crate) space: SpaceCache,
+
+    // Work in progress.
+    pub(crate) parked: BTreeMap<RequestId, Parked>,
+    pub(crate) waiting: FxHashMap<WaitKey, BTreeSet<RequestId>>,
+    pub(crate) woken: VecDeque<WaitKey>,
+    pub(crate) wants: FxHashMap<Want, u64>,
+    pub(crate) want_of: BTreeMap<u64, Want>,
+    pub(crate) fetches: FxHashMap<FetchWhat, u64>,
+    pub(crate) fetch_of: BTreeMap<u64, FetchWhat>,
+    pub(crate) shipped: BTreeMap<OpSeq, Shipped>,
+    pub(crate) last_op: OpSeq,
+    pub(crate) shipped_since_sync: bool,
+    pub(crate) frozen: FxHashMap<Ino, u32>,
+    pub(crate) releases: FxHashMap<ResourceId, Release>,
+    /// Given back and not told yet.
+    pub(crate) released: Vec<(ResourceId, types::LockMode)>,
+    pub(crate) released_open: Vec<wire::OpenReport>,
+    pub(crate) jobs: BTreeMap<u64, InvalidateJob>,
+    pub(crate) flushes: BTreeMap<u64, Flush>,
+    /// Lock requests without an answer.
+    pub(crate) lock_calls: BTreeMap<u64, wire::LockOp>,
+    pub(crate) linger: BTreeSet<(Micros, Ino)>,
+    pub(crate) pins: BTreeMap<u64, Ino>,
+    pub(crate) pinned: FxHashMap<Ino, u32>,
+    pub(crate) next_number: u64,
+    pub(crate) commit_due: Micros,
+    pub(crate) leaving: bool,
+    pub(crate) left: bool,
+    pub(crate) leave_tries: u32,
+    pub(crate) writer_closed: bool,
+
+    pub(crate) outputs: VecDeque<Output>,
+}
+
+/// Whether there is a master to talk to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Not a member yet, or between two masters.
+    Down,
+    /// A member.
+    Up,
+    /// The membership is lost.
+    Lost,
+}
+
+/// How long tokens may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub length: Micros,
+    pub until: Micros,
+    pub ping_sent: Option<Micros>,
+}
+
+/// Room in the store, asked for now and then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SpaceCache {
+    pub asked_at: Micros,
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+    pub known: bool,
+}
+
+/// A node's figures at one moment, for `status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The incarnation.
+    pub node: NodeId,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Changes that no master has.
+    pub unflushed_mutations: u64,
+    /// Batches not known to be durable.
+    pub unflushed_batches: u64,
+    /// Files with content that no change records yet.
+    pub unflushed_files: u64,
+    /// Tokens held.
+    pub tokens: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+}
+
+impl Core {
+    /// A core that is not a member of anything yet.
+    pub fn new(config: Config, volume: VolumeUuid, store: Arc<dyn SegmentStore>, metrics: Arc<Metrics>) -> Self {
+        let share = if config.token_limit == 0 { usize::MAX } else { config.token_limit };
+        Self {
+            tokens: NodeTable::new(share, config.hold),
+            config,
+            metrics,
+            store,
+            volume,
+            clock: Clock { now: Micros(0), wall: types::Timespec::default() },
+            me: NodeId(0),
+            epoch: Epoch(0),
+            link: Link::Down,
+            lease: Lease { length: Micros(0), until: Micros(0), ping_sent: None },
+            cookie_key: CookieKey([0; 16]),
+            cache: Cache::default(),
+            known: KnownTable::default(),
+            live: FxHashMap::default(),
+            log: WriteLog::new(),
+            writer: None,
+            handles: FxHashMap::default(),
+            next_handle: 1,
+            locks: BTreeMap::new(),
+            old_content: FxHashMap::default(),
+            pages: FxHashMap::default(),
+            dirty_files: BTreeSet::new(),
+            flush_failed: BTreeSet::new(),
+            flush_again: false,
+            glimpsed: FxHashMap::default(),
+            inode_numbers: VecDeque::new(),
+            reserve_asked: false,
+            space: SpaceCache::default(),
+            parked: BTreeMap::new(),
+            waiting: FxHashMap::default(),
+            woken: VecDeque::new(),
+            wants: FxHashMap::default(),
+            want_of: BTreeMap::new(),
+            fetches: FxHashMap::default(),
+            fetch_of: BTreeMap::new(),
+            shipped: BTreeMap::new(),
+            last_op: OpSeq(0),
+            shipped_since_sync: false,
+            frozen: FxHashMap::default(),
+            releases: FxHashMap::default(),
+            released: Vec::new(),
+            released_open: Vec::new(),
+            jobs: BTreeMap::new(),
+            flushes: BTreeMap::new(),
+            lock_calls: BTreeMap::new(),
+            linger: BTreeSet::new(),
+            pins: BTreeMap::new(),
+            pinned: FxHashMap::default(),
+            next_number: 1,
+            commit_due: Micros::NEVER,
+            leaving: false,
+            left: false,
+            leave_tries: 0,
+            writer_closed: false,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes in a request. Returns the answer if there is one at once; else it comes as [`Output::Reply`].
+    pub fn submit(&mut self, clock: Clock, id: RequestId, mut request: Request) -> Option<Reply> {
+        self.clock = clock;
+        let mut progress = Progress::new(clock.now);
+        let reply = match self.attempt(&mut request, &mut progress) {
+            Step::Done(reply) => Some(reply),
+            Step::Wait(key) => {
+                self.park(id, Parked { request, progress, key });
+                None
+            }
+        };
+        self.settle();
+        reply
+    }
+
+    /// The application gave up waiting. Requests that have nothing under way are answered at once.
+    pub fn interrupt(&mut self, clock: Clock, id: RequestId) {
+        self.clock = clock;
+        let Some(parked) = self.parked.get(&id) else { return };
+        match parked.key {
+            WaitKey::Lock(request) => self.send(ToMaster::CancelLock { request }),
+            WaitKey::Ship(_) => {}
+            WaitKey::Want(_)
+            | WaitKey::Fetch(_)
+            | WaitKey::Released(_)
+            | WaitKey::Thawed(_)
+            | WaitKey::Loaded(_)
+            | WaitKey::LogSpace
+            | WaitKey::Flush(_)
+            | WaitKey::Durable
+            | WaitKey::Numbers
+            | WaitKey::Member => {
+                let is_done = parked.progress.done.is_some();
+                let must_finish = matches!(parked.request, Request::Release { .. } | Request::Flush { .. });
+                if !is_done && !must_finish {
+                    self.unpark(id);
+                    self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Interrupted)));
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// Time passed: see [`Core::poll_timeout`].
+    pub fn handle_timeout(&mut self, clock: Clock) {
+        self.clock = clock;
+        self.on_time();
+        self.settle();
+    }
+
+    /// When [`Core::handle_timeout`] is next needed.
+    pub fn poll_timeout(&self) -> Micros {
+        let revocation = self.tokens.next_revocation().unwrap_or(Micros::NEVER);
+        let linger = self.linger.first().map_or(Micros::NEVER, |(due, _)| *due);
+        let ping = match self.link {
+            Link::Up => self.ping_due(),
+            Link::Down | Link::Lost => Micros::NEVER,
+        };
+        revocation.min(linger).min(ping).min(self.commit_due)
+    }
+
+    /// The next order for the driver.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Figures for `status`.
+    pub fn snapshot(&self) -> Snapshot {
+        let (mutations, batches) = self.log.unflushed();
+        Snapshot {
+            node: self.me,
+            epoch: self.epoch,
+            unflushed_mutations: mutations,
+            unflushed_batches: batches,
+            unflushed_files: self.live.len() as u64,
+            tokens: self.tokens.len() as u64,
+            waiting: self.parked.len() as u64,
+        }
+    }
+
+    /// Requests that wait: number, what for, since when.
+    pub fn waiting(&self) -> Vec<(RequestId, String, Micros)> {
+        self.parked.iter().map(|(id, p)| (*id, format!("{:?}", p.key), p.progress.since)).collect()
+    }
+
+    /// Puts a request aside.
+    fn park(&mut self, id: RequestId, parked: Parked) {
+        self.waiting.entry(parked.key).or_default().insert(id);
+        self.parked.insert(id, parked);
+    }
+
+    fn unpark(&mut self, id: RequestId) -> Option<Parked> {
+        let parked = self.parked.remove(&id)?;
+        if let Some(ids) = self.waiting.get_mut(&parked.key) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.waiting.remove(&parked.key);
+            }
+        }
+        Some(parked)
+    }
+
+    /// Requests waiting for `key` are to be tried again.
+    pub(crate) fn wake(&mut self, key: WaitKey) {
+        self.woken.push_back(key);
+    }
+
+    /// Calls `edit` on the progress of every request waiting for `key`.
+    pub(crate) fn edit_waiting(&mut self, key: WaitKey, mut edit: impl FnMut(&mut Progress)) {
+        for id in self.waiting.get(&key).into_iter().flatten() {
+            if let Some(parked) = self.parked.get_mut(id) {
+                edit(&mut parked.progress);
+            }
+        }
+    }
+
+    /// Tries woken requests again and starts what has fallen due, until nothing moves.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.note_moves();
+            if let Some(key) = self.woken.pop_front() {
+                let ids = self.waiting.get(&key).cloned().unwrap_or_default();
+                for id in ids {
+                    let Some(mut parked) = self.unpark(id) else { continue };
+                    match self.attempt(&mut parked.request, &mut parked.progress) {
+                        Step::Done(reply) => self.outputs.push_back(Output::Reply(id, reply)),
+                        Step::Wait(key) => {
+                            parked.key = key;
+                            self.park(id, parked);
+                        }
+                    }
+                }
+                continue;
+            }
+            if let Some(revocation) = self.tokens.poll_revocation(self.clock.now) {
+                self.start_release(revocation);
+                continue;
+            }
+            if self.log.is_full() {
+                self.send_batch(false);
+                continue;
+            }
+            if self.link == Link::Up
+                && let Some(drop) = self.tokens.poll_drop()
+            {
+                self.metrics.tokens_dropped.add(drop.resource.kind.into(), 1);
+                self.start_release(drop);
+                continue;
+            }
+            break;
+        }
+        self.send_released();
+        if !self.log.is_open_empty() || !self.live.is_empty() {
+            self.commit_due = self.commit_due.min(self.clock.now + self.config.commit_interval);
+        }
+        if self.leaving {
+            self.go_on_leaving();
+        }
+    }
+
+    /// Inodes of the kernel's follow their records.
+    pub(crate) fn note_moves(&mut self) {
+        for (ino, place) in std::mem::take(&mut self.cache.moved) {
+            if let Some(known) = self.known.get_mut(&ino) {
+                known.place = place;
+            }
+        }
+    }
+
+    /// Tries a request from its start.
+    fn attempt(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
+        if let Some(error) = progress.error.take() {
+            return error.into();
+        }
+        match self.try_request(request, progress) {
+            Ok(reply) => Step::Done(reply),
+            Err(step) => step,
+        }
+    }
+
+    /// Where the record of `ino` was last seen.
+    pub(crate) fn place(&self, ino: Ino) -> Place {
+        if self.cache.dirs.contains_key(&ino) || self.cache.owns.contains_key(&ino) {
+            return Place::Own;
+        }
+        self.known.get(&ino).map_or(Place::Unknown, |known| known.place)
+    }
+
+    /// A number for a job or a request to the master.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Sends to the master. Without one nothing is lost: everything that matters is sent again on rejoining.
+    pub(crate) fn send(&mut self, message: ToMaster) {
+        if self.link == Link::Up {
+            self.outputs.push_back(Output::Send(message));
+        }
+    }
+
+    /// Seals what is in the log and sends it.
+    pub(crate) fn send_batch(&mut self, sync: bool) {
+        // Half full of what is not durable: have it made durable before anybody has to wait for room.
+        let sync = sync || self.log.bytes() > self.config.log_bytes_max / 2 && self.log.durable() == self.log.sync_asked();
+        if let Some(batch) = self.log.seal(sync) {
+            self.metrics.batches.add(1);
+            self.send(batch);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Flushes: content into segments, segments made durable, then the changes that name it into the log.
+//!
+//! The order is the whole point (DESIGN.md, invariant 4): stage, sync, log. What is logged is what was
+//! captured before the sync began, so that nothing written meanwhile is named before it is durable.
+
+use chunk::SyncOutcome;
+use meta::{Body, Change, Content, Dirent};
+use types::{Ino, LockMode, Micros, ResourceId};
+
+use crate::cache::Place;
+use crate::core::{Core, Link};
+use crate::live::Capture;
+use crate::outputs::{Clock, Output};
+use crate::request::Reply;
+use crate::wait::{Progress, Step, Try, WaitKey};
+
+/// A flush whose segments are being made durable.
+#[derive(Debug)]
+pub(crate) struct Flush {
+    captures: Vec<Capture>,
+    started: Micros,
+}
+
+impl Core {
+    /// Starts to flush the content of `inos`. `None`: there was nothing that needs waiting for.
+    pub(crate) fn flush(&mut self, inos: &[Ino]) -> Option<u64> {
+        let mut captures = Vec::new();
+        for ino in inos {
+            captures.extend(self.capture(*ino));
+        }
+        let plan = match &self.writer {
+            Some(writer) if captures.iter().any(|c| names_segments(c)) => writer.sync_plan(),
+            Some(_) | None => {
+                self.log_captures(captures);
+                // Content captured by an earlier flush of these files is still on its way.
+                return self.flush_under_way(inos);
+            }
+        };
+        let job = self.number();
+        self.flushes.insert(job, Flush { captures, started: self.clock.now });
+        self.outputs.push_back(Output::Sync { job, plan });
+        Some(job)
+    }
+
+    fn flush_under_way(&self, inos: &[Ino]) -> Option<u64> {
+        let has = |flush: &Flush| flush.captures.iter().any(|c| inos.contains(&c.ino));
+        self.flushes.iter().filter(|(_, flush)| has(flush)).map(|(job, _)| *job).next_back()
+    }
+
+    /// Flushes and returns what to wait for.
+    pub(crate) fn flush_wait(&mut self, inos: &[Ino]) -> WaitKey {
+        match self.flush(inos) {
+            Some(job) => WaitKey::Flush(job),
+            None => {
+                let job = self.number();
+                self.wake(WaitKey::Flush(job));
+                WaitKey::Flush(job)
+            }
+        }
+    }
+
+    /// Flushes everything. Returns the job to wait for.
+    pub(crate) fn flush_all(&mut self) -> u64 {
+        let mut inos: Vec<Ino> = self.live.keys().copied().collect();
+        inos.sort_unstable();
+        match self.flush(&inos) {
+            Some(job) => job,
+            None => {
+                let job = self.number();
+                self.wake(WaitKey::Flush(job));
+                job
+            }
+        }
+    }
+
+    /// Stages a file's newer content and takes what is to be logged of it.
+    fn capture(&mut self, ino: Ino) -> Option<Capture> {
+        let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else { return None };
+        if live.failed || live.is_captured() {
+            return None;
+        }
+        match live.stage(writer, ino) {
+            Ok(()) => {
+                self.dirty_files.remove(&ino);
+                Some(live.capture(ino))
+            }
+            Err(chunk::ChunkError::NeedSegments { .. }) => {
+                self.ask_numbers();
+                self.flush_again = true;
+                None
+            }
+            Err(error) => {
+                log::error!("content of ino {ino} cannot be stored: {error}");
+                self.flush_failed.insert(ino);
+                None
+            }
+        }
+    }
+
+    /// A sync that [`Output::Sync`] asked for has ended.
+    pub fn synced(&mut self, clock: Clock, job: u64, outcome: SyncOutcome) {
+        self.clock = clock;
+        let failures = self.writer.as_mut().map(|w| w.on_synced(outcome)).unwrap_or_default();
+        for failure in failures {
+            log::error!("segment {} could not be made durable: {}", failure.segment, failure.error);
+            self.metrics.errors_unknown.add(1);
+            for lost in failure.lost {
+                if let Some(live) = self.live.get_mut(&lost.ino) {
+                    live.failed = true;
+                }
+            }
+        }
+        if let Some(flush) = self.flushes.remove(&job) {
+            let us = self.clock.now.since(flush.started).0;
+            self.metrics.segment_sync.record(us);
+            self.log_captures(flush.captures);
+            self.wake(WaitKey::Flush(job));
+            self.go_on_releasing(job);
+        }
+        self.settle();
+    }
+
+    /// Logs captured content. Files whose right was lost meanwhile are passed over.
+    fn log_captures(&mut self, captures: Vec<Capture>) {
+        for capture in captures {
+            let ino = capture.ino;
+            let failed = self.live.get(&ino).is_some_and(|live| live.failed);
+            if failed || !self.holds_content(ino) {
+                continue;
+            }
+            let version = capture.version;
+            self.log_content(capture);
+            if self.live.get(&ino).is_some_and(|live| live.version == version) {
+                self.live.remove(&ino);
+            }
+        }
+    }
+
+    /// Logs a file's newer content at once; it must be inline.
+    pub(crate) fn log_live(&mut self, ino: Ino) {
+        if let Some(capture) = self.capture(ino) {
+            self.log_captures(vec![capture]);
+        }
+    }
+
+    /// Whether content of `ino` may still be changed, for the last time perhaps.
+    fn holds_content(&self, ino: Ino) -> bool {
+        self.content_resource(ino).is_some_and(|r| self.tokens.held(r) == LockMode::Ex)
+    }
+
+    fn log_content(&mut self, capture: Capture) {
+        let Capture { ino, content, pages, deltas, bytes_delta, .. } = capture;
+        let (change, parent) = match self.place(ino) {
+            Place::Covered(parent, cookie) => {
+                let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
+                let Some(entry) = entry.filter(|e| e.dirent.ino == ino) else { return };
+                let Some(inode) = entry.dirent.covered() else { return };
+                let mut inode = inode.clone();
+                inode.content = content;
+                let child = meta::Child::Covered { inode: Box::new(inode) };
+                let entry = Dirent { name: entry.dirent.name.clone(), ino, child };
+                (Change::PutEntry { parent, cookie, entry }, parent)
+            }
+            Place::Own => (Change::PutContent { ino, content }, Ino(0)),
+            Place::Unknown => return,
+        };
+        let mut changes = vec![change];
+        changes.extend(pages.into_iter().map(|(page, map)| Change::PutExtentPage { ino, parent, page, map }));
+        changes.extend(deltas.iter().map(|(segment, bytes)| Change::AddLive { segment, bytes }));
+        if bytes_delta != 0 {
+            changes.push(Change::AddTotals { bytes: bytes_delta, inodes: 0 });
+        }
+        self.apply_local(changes);
+    }
+
+    pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
+        if self.live.get(&ino).is_some_and(|live| live.failed) {
+            return Err(meta::FsError::Io.into());
+        }
+        if !progress.flushed {
+            progress.flushed = true;
+            if let Some(job) = self.flush(&[ino]) {
+                return Err(Step::Wait(WaitKey::Flush(job)));
+            }
+        }
+        if self.flush_failed.remove(&ino) {
+            return Err(meta::FsError::NoSpace.into());
+        }
+        if self.live.get(&ino).is_some_and(|live| live.failed) {
+            return Err(meta::FsError::Io.into());
+        }
+        progress.done = Some(Reply::Done);
+        Err(self.wait_durable(progress))
+    }
+
+    /// Ends a write: with `sync` its content must be durable first.
+    pub(crate) fn finish_data(&mut self, reply: Reply, progress: &mut Progress) -> Try<Reply> {
+        if !self.config.sync {
+            return Ok(reply);
+        }
+        progress.done = Some(reply);
+        progress.sync = None;
+        Err(Step::Wait(WaitKey::Flush(self.flush_all())))
+    }
+
+    /// Has everything logged so far made durable; the request goes on with its `done` reply afterwards.
+    pub(crate) fn wait_durable(&mut self, progress: &mut Progress) -> Step {
+        let is_clean = self.log.is_open_empty()
+            && self.log.durable() == self.log.last()
+            && !self.shipped_since_sync;
+        if is_clean {
+            progress.sync = Some(self.log.durable());
+            self.wake(WaitKey::Durable);
+            return Step::Wait(WaitKey::Durable);
+        }
+        let is_asked = self.log.is_open_empty() && self.log.sync_asked() == self.log.last() && !self.shipped_since_sync;
+        if !is_asked {
+            self.shipped_since_sync = false;
+            self.send_batch(true);
+        }
+        progress.sync = Some(self.log.last());
+        Step::Wait(WaitKey::Durable)
+    }
+
+    /// What has fallen due.
+    pub(crate) fn on_time(&mut self) {
+        self.release_lingering();
+        self.renew_lease();
+        if self.commit_due > self.clock.now {
+            return;
+        }
+        self.commit_due = Micros::NEVER;
+        if self.link == Link::Lost {
+            return;
+        }
+        if !self.live.is_empty() {
+            self.flush_all();
+        }
+        self.send_batch(false);
+    }
+
+    /// The record of a covered or own file as logged, with newer content laid over, for a glimpse.
+    pub(crate) fn glimpse_content(&self, ino: Ino) -> Option<Content> {
+        let resource = ResourceId::file(ino);
+        if self.tokens.held(resource) != LockMode::Ex {
+            return None;
+        }
+        let mut content = self.cache.owns.get(&ino)?.content.clone()?;
+        if let Some(live) = self.live.get(&ino) {
+            content.size = live.size;
+            content.mtime = live.mtime;
+            content.atime = live.atime;
+            content.ctime = live.ctime;
+        }
+        // Only what stat shows travels.
+        let stored = self.live.get(&ino).map_or(content.body.stored_bytes(), |l| l.stored_bytes());
+        content.body = if stored == 0 { Body::Empty {} } else { Body::Paged { mapped_bytes: stored } };
+        Some(content)
+    }
+}
+
+/// Whether a capture names bytes that a sync must come before.
+fn names_segments(capture: &Capture) -> bool {
+    let is_mapped = match &capture.content.body {
+        Body::Extents { .. } | Body::Paged { .. } => true,
+        Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => false,
+    };
+    is_mapped || !capture.pages.is_empty()
+}

@@ -1,0 +1,183 @@
+//! Forgets: another node changed a directory that this one reads.
+//!
+//! The change takes effect in this node's cache at once. What the kernel may still show of the old state is
+//! taken back, and only then is the forget acknowledged, which lets the change complete.
+
+use meta::{Change, Content};
+use types::{Ino, LockMode, ResourceId};
+use wire::ToMaster;
+
+use crate::cache::Place;
+use crate::core::Core;
+use crate::outputs::Invalidation;
+use crate::revoke::Purpose;
+
+impl Core {
+    pub(crate) fn on_forget(&mut self, seq: u64, changes: Vec<Change>, removed: Vec<Ino>) {
+        self.metrics.forgets_received.add(1);
+        let (mut list, mut inos) = (Vec::new(), Vec::new());
+        let mut touched = Vec::new();
+        for change in &changes {
+            self.note_forgotten(change, &mut list, &mut inos, &mut touched);
+            self.cache.apply(change);
+            if let Change::PutEntry { entry, .. } = change
+                && entry.covered().is_some()
+            {
+                self.drop_own_tokens(entry.ino);
+            }
+            if let Change::DeleteInode { ino, .. } = change
+                && !self.known.get(ino).is_some_and(|k| k.is_open())
+            {
+                self.drop_deleted(*ino);
+            }
+        }
+        self.note_moves();
+        let mut open = Vec::new();
+        for ino in removed {
+            if let Some(known) = self.known.get_mut(&ino)
+                && known.is_open()
+            {
+                known.open_told = true;
+                known.place = Place::Unknown;
+                open.push(ino);
+            }
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for dir in touched {
+            self.note_foreign_change(dir);
+        }
+        inos.sort_unstable();
+        inos.dedup();
+        let mut pages = Vec::new();
+        for ino in inos {
+            match self.known.get(&ino) {
+                Some(known) if known.pages_out => {
+                    list.push(Invalidation::Pages { ino });
+                    pages.push(ino);
+                }
+                Some(known) if known.attr_out => list.push(Invalidation::Attr { ino }),
+                Some(_) | None => {}
+            }
+        }
+        if list.is_empty() {
+            self.acknowledge(seq, open);
+        } else {
+            self.invalidate(Purpose::Forget { seq, open }, list, pages);
+        }
+    }
+
+    /// The directory covers an inode again: what was held of it alone is worth nothing.
+    fn drop_own_tokens(&mut self, ino: Ino) {
+        for resource in [ResourceId::attr(ino), ResourceId::file(ino)] {
+            if self.tokens.held(resource) != LockMode::Nl && !self.tokens.is_releasing(resource) {
+                self.tokens.forget(resource);
+                self.released.push((resource, LockMode::Nl));
+            }
+        }
+    }
+
+    /// What one change makes out of date: names, listings, and inodes whose attributes or pages are out.
+    fn note_forgotten(
+        &mut self,
+        change: &Change,
+        list: &mut Vec<Invalidation>,
+        inos: &mut Vec<Ino>,
+        touched: &mut Vec<Ino>,
+    ) {
+        match change {
+            Change::PutEntry { parent, cookie, entry } => {
+                touched.push(*parent);
+                inos.push(entry.ino);
+                self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
+                let Some(dir) = self.cache.dirs.get_mut(parent) else { return };
+                let was_negative = dir.negatives.remove(&entry.name);
+                let replaced = dir.entries.get(cookie).filter(|old| old.dirent.ino != entry.ino);
+                let was_other = replaced.is_some_and(|old| old.name_out);
+                if let Some(old) = replaced {
+                    inos.push(old.dirent.ino);
+                }
+                if was_negative || was_other {
+                    list.push(Invalidation::Name { parent: *parent, name: entry.name.clone() });
+                }
+            }
+            Change::DeleteEntry { parent, cookie, name } => {
+                touched.push(*parent);
+                let old = self.cache.dirs.get(parent).and_then(|d| d.entries.get(cookie));
+                let Some(old) = old else { return };
+                let ino = old.dirent.ino;
+                if old.name_out {
+                    list.push(Invalidation::Name { parent: *parent, name: name.clone() });
+                }
+                inos.push(ino);
+                self.keep_old_content(ino, None);
+                if matches!(self.place(ino), Place::Covered(p, c) if p == *parent && c == *cookie) {
+                    self.set_place(ino, Place::Unknown);
+                }
+            }
+            Change::PutDirectory { ino, .. } => {
+                let has_self = self.cache.dirs.get_mut(ino).is_some_and(|d| std::mem::take(&mut d.kernel_has_self));
+                let has_attr = self.known.get_mut(ino).is_some_and(|k| std::mem::take(&mut k.attr_out));
+                if has_self || has_attr {
+                    list.push(Invalidation::Directory { ino: *ino });
+                }
+            }
+            Change::PutAttr { ino, .. } => inos.push(*ino),
+            Change::PutContent { ino, content } => {
+                inos.push(*ino);
+                self.keep_old_content(*ino, Some(content));
+            }
+            Change::DeleteInode { ino, .. } => inos.push(*ino),
+            Change::PutExtentPage { ino, page, .. } => {
+                if let Some(pages) = self.pages.get_mut(ino) {
+                    pages.remove(page);
+                }
+            }
+            Change::DeleteExtentPages { ino, .. } => {
+                self.pages.remove(ino);
+            }
+            Change::PutPlacement { .. }
+            | Change::DeleteContent { .. }
+            | Change::PutXattrs { .. }
+            | Change::PutOrphan { .. }
+            | Change::DeleteOrphan { .. }
+            | Change::AddTotals { .. }
+            | Change::AddLive { .. } => {}
+        }
+    }
+
+    /// Reads of pages that are about to be taken back go on under the old content meanwhile.
+    fn keep_old_content(&mut self, ino: Ino, new: Option<&Content>) {
+        if !self.known.get(&ino).is_some_and(|k| k.pages_out) {
+            return;
+        }
+        let Place::Covered(parent, cookie) = self.place(ino) else { return };
+        let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
+        let Some(inode) = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()) else { return };
+        if new != Some(&inode.content) {
+            self.old_content.insert(ino, inode.content.clone());
+        }
+    }
+
+    /// A directory that others change is busy: its names go out for one use only, until it has been quiet for
+    /// a while. If nobody here uses it any more, its token goes back.
+    fn note_foreign_change(&mut self, ino: Ino) {
+        let busy_until = self.clock.now + self.config.quiet;
+        let Some(dir) = self.cache.dirs.get_mut(&ino) else { return };
+        dir.busy_until = busy_until;
+        dir.forgets_unused += 1;
+        if dir.forgets_unused >= FORGETS_UNUSED_MAX
+            && let Some(revocation) = self.tokens.start_release(ResourceId::dir(ino), LockMode::Nl)
+        {
+            self.start_release(revocation);
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, seq: u64, open: Vec<Ino>) {
+        self.metrics.forgets_acknowledged.add(1);
+        self.send(ToMaster::Forgotten { seq, open });
+    }
+}
+
+/// Forgets in a row, without a use of the directory between, after which its token is given back.
+const FORGETS_UNUSED_MAX: u32 = 8;

@@ -1,0 +1,153 @@
+//! Asking for rights, and taking in what is granted.
+
+use meta::{FsError, Inode};
+use types::{Ino, LockMode, ResourceId, ResourceKind};
+use wire::{Grant, GrantData, ToMaster, Want};
+
+use crate::cache::{DirCache, Place};
+use crate::core::Core;
+use crate::wait::WaitKey;
+
+impl Core {
+    /// Asks the master for what `want` says, once, and returns what to wait for.
+    pub(crate) fn want(&mut self, want: Want) -> WaitKey {
+        let ino = want.ino();
+        // What is being given back is asked for after that, or grant and release would cross.
+        let covering = match self.place(ino) {
+            Place::Covered(parent, _) => Some(ResourceId::dir(parent)),
+            Place::Own | Place::Unknown => None,
+        };
+        let own = [ResourceId::dir(ino), ResourceId::attr(ino), ResourceId::file(ino)];
+        for resource in own.into_iter().chain(covering) {
+            if self.tokens.is_releasing(resource) {
+                return WaitKey::Released(resource);
+            }
+        }
+        if !self.wants.contains_key(&want) {
+            let request = self.number();
+            self.wants.insert(want, request);
+            self.want_of.insert(request, want);
+            self.metrics.tokens_requested.add(requested_kind(want).into(), 1);
+            self.send_released();
+            self.send_batch(false);
+            self.send(ToMaster::Acquire { request, want });
+        }
+        WaitKey::Want(want)
+    }
+
+    pub(crate) fn on_acquired(
+        &mut self,
+        request: u64,
+        error: Option<FsError>,
+        grants: Vec<Grant>,
+        glimpse: Option<Box<Inode>>,
+    ) {
+        let granted: Vec<ResourceId> = grants.iter().map(|grant| grant.resource).collect();
+        for grant in grants {
+            self.take_grant(grant);
+        }
+        let Some(want) = self.want_of.remove(&request) else { return };
+        self.wants.remove(&want);
+        self.find_place(want.ino(), &granted);
+        let key = WaitKey::Want(want);
+        if let Want::Open { ino } = want
+            && error.is_none()
+        {
+            let known = self.known.entry(ino).or_default();
+            known.open_told = true;
+        }
+        if let Some(inode) = &glimpse
+            && self.place(want.ino()) == Place::Unknown
+        {
+            self.set_place(want.ino(), Place::Own);
+            let _ = inode;
+        }
+        self.edit_waiting(key, |progress| {
+            progress.error = error;
+            progress.glimpse.clone_from(&glimpse);
+        });
+        if let Some(inode) = glimpse
+            && self.waiting.contains_key(&key)
+        {
+            self.glimpsed.insert(want.ino(), *inode);
+        }
+        self.wake(key);
+    }
+
+    /// The master says what covers an inode by what it grants. A directory that is cached already brings no
+    /// listing, so the inode is looked for in what is there.
+    fn find_place(&mut self, ino: Ino, granted: &[ResourceId]) {
+        for resource in granted.iter().filter(|r| r.kind == ResourceKind::Dir && r.ino != ino) {
+            let Some(dir) = self.cache.dirs.get(&resource.ino) else { continue };
+            if let Place::Covered(parent, cookie) = self.place(ino)
+                && parent == resource.ino
+                && dir.entries.get(&cookie).is_some_and(|e| e.dirent.ino == ino)
+            {
+                return;
+            }
+            let mut covered = dir.entries.iter().filter(|(_, e)| e.dirent.covered().is_some());
+            if let Some((cookie, _)) = covered.find(|(_, e)| e.dirent.ino == ino) {
+                let place = Place::Covered(resource.ino, *cookie);
+                self.cache.owns.remove(&ino);
+                return self.set_place(ino, place);
+            }
+        }
+    }
+
+    /// Takes in a right and what it covers.
+    pub(crate) fn take_grant(&mut self, grant: Grant) {
+        let Grant { resource, mode, data } = grant;
+        let ino = resource.ino;
+        let held = self.tokens.held(resource);
+        match data {
+            GrantData::Held {} if held == LockMode::Nl => return,
+            GrantData::Held {} => {}
+            GrantData::Directory { inode, listing } => {
+                if !self.cache.dirs.contains_key(&ino) {
+                    self.cache.dirs.insert(ino, DirCache::new(*inode, self.clock.now));
+                    self.cache.add_entries(ino, listing.after, listing.entries, listing.complete);
+                    self.set_place(ino, Place::Own);
+                }
+            }
+            GrantData::Attr { attr } => {
+                let own = self.cache.owns.entry(ino).or_default();
+                if own.attr.is_none() {
+                    own.attr = Some(attr);
+                }
+                self.set_place(ino, Place::Own);
+            }
+            GrantData::Content { content } => {
+                let own = self.cache.owns.entry(ino).or_default();
+                if own.content.is_none() {
+                    own.content = Some(content);
+                }
+                self.set_place(ino, Place::Own);
+            }
+        }
+        let is_new = self.tokens.grant(self.clock.now, resource, mode);
+        if is_new {
+            self.metrics.tokens_granted.add(resource.kind.into(), 1);
+        } else if mode > held {
+            self.metrics.tokens_converted.add(resource.kind.into(), 1);
+        }
+        self.note_moves();
+    }
+
+    /// More entries of a directory.
+    pub(crate) fn on_entries(&mut self, dir: Ino, listing: wire::Listing) {
+        self.cache.add_entries(dir, listing.after, listing.entries, listing.complete);
+        if let Some(cached) = self.cache.dirs.get_mut(&dir) {
+            cached.loading = false;
+        }
+        self.note_moves();
+        self.wake(WaitKey::Loaded(dir));
+    }
+}
+
+fn requested_kind(want: Want) -> types::ResourceKind {
+    match want {
+        Want::Directory { .. } => types::ResourceKind::Dir,
+        Want::Attr { .. } | Want::Open { .. } => types::ResourceKind::Attr,
+        Want::Read { .. } | Want::Write { .. } => types::ResourceKind::File,
+    }
+}

@@ -1,0 +1,211 @@
+//! Open files: what is open here, and what a close brings with it.
+
+use meta::FsError;
+use obs::OperationKind;
+use types::{Ino, LockMode, ResourceId};
+use wire::{LockKind, LockOwner, ToMaster, Want};
+
+use crate::cache::Place;
+use crate::core::Core;
+use crate::request::{HandleId, OpenMode, Opened, Reply};
+use crate::wait::{Progress, Step, Try, WaitKey};
+
+/// An open file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle {
+    /// The inode.
+    pub ino: Ino,
+    /// Whether it may be written, or mapped and stored to.
+    pub write: bool,
+}
+
+impl Core {
+    pub(crate) fn try_open(&mut self, ino: Ino, open: OpenMode) -> Try<Reply> {
+        if open.write && self.config.read_only {
+            return Err(FsError::ReadOnly.into());
+        }
+        let now = self.clock.now;
+        match self.place(ino) {
+            Place::Covered(parent, _) => {
+                let needed = if open.write { LockMode::Ex } else { LockMode::Pr };
+                let resource = ResourceId::dir(parent);
+                if self.tokens.is_releasing(resource) {
+                    return Err(Step::Wait(WaitKey::Released(resource)));
+                }
+                if !self.tokens.try_use(now, resource, needed) {
+                    let want = if open.write { Want::Write { ino } } else { Want::Read { ino } };
+                    return Err(Step::Wait(self.want(want)));
+                }
+            }
+            Place::Own => self.need_open_own(ino, open)?,
+            Place::Unknown => return Err(Step::Wait(self.want(Want::Attr { ino }))),
+        }
+        self.metrics.operations_local.add(OperationKind::Open, 1);
+        let handle = self.open_handle(Handle { ino, write: open.write });
+        Ok(Reply::Opened(Opened { handle, direct: open.append }))
+    }
+
+    fn need_open_own(&mut self, ino: Ino, open: OpenMode) -> Try<()> {
+        let file = ResourceId::file(ino);
+        if self.tokens.is_releasing(file) {
+            return Err(Step::Wait(WaitKey::Released(file)));
+        }
+        let is_told = self.known.get(&ino).is_some_and(|k| k.open_told);
+        // Under EX nobody else can remove the inode; whoever takes EX away is told what is open.
+        if !is_told && self.tokens.usable(ResourceId::attr(ino)) != LockMode::Ex {
+            return Err(Step::Wait(self.want(Want::Open { ino })));
+        }
+        let has_pages = self.known.get(&ino).is_some_and(|k| k.pages_out);
+        if open.write && has_pages && self.tokens.usable(file) == LockMode::Pr {
+            // A mapping could store without asking: no page is cached under PR while it is open for writing.
+            if let Some(revocation) = self.tokens.start_release(file, LockMode::Nl) {
+                self.start_release(revocation);
+            }
+            return Err(Step::Wait(WaitKey::Released(file)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_handle(&mut self, handle: Handle) -> HandleId {
+        let id = HandleId(self.next_handle);
+        self.next_handle += 1;
+        let known = self.known.entry(handle.ino).or_default();
+        if handle.write {
+            known.writers += 1;
+        } else {
+            known.readers += 1;
+        }
+        self.handles.insert(id, handle);
+        id
+    }
+
+    /// The master learnt of the open with what made the inode, or with the report of its directory.
+    pub(crate) fn note_open_told(&mut self, ino: Ino) {
+        let is_own = self.place(ino) == Place::Own;
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.open_told |= is_own;
+        }
+    }
+
+    pub(crate) fn try_flush(&mut self, ino: Ino, owner: LockOwner, progress: &mut Progress) -> Try<Reply> {
+        self.drop_locks(ino, LockKind::Posix, owner, progress)?;
+        if self.live.get(&ino).is_some_and(|live| live.failed) {
+            return Err(FsError::Io.into());
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn try_release(
+        &mut self,
+        ino: Ino,
+        handle: HandleId,
+        flock: Option<LockOwner>,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
+        if let Some(owner) = flock {
+            self.drop_locks(ino, LockKind::Flock, owner, progress)?;
+        }
+        if let Some(handle) = self.handles.remove(&handle) {
+            self.close_handle(handle);
+        }
+        Ok(Reply::Done)
+    }
+
+    fn close_handle(&mut self, handle: Handle) {
+        let ino = handle.ino;
+        let Some(known) = self.known.get_mut(&ino) else { return };
+        if handle.write {
+            known.writers = known.writers.saturating_sub(1);
+        } else {
+            known.readers = known.readers.saturating_sub(1);
+        }
+        let (is_open, is_told, lookups, last_writer) =
+            (known.is_open(), known.open_told, known.lookups, handle.write && known.writers == 0);
+        if last_writer {
+            self.stage_closed(ino);
+        }
+        if is_open {
+            return;
+        }
+        let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
+        let is_orphan = own.is_some_and(|attr| attr.nlink == 0);
+        if is_orphan {
+            self.give_up_orphan(ino);
+        } else if is_told {
+            if let Some(known) = self.known.get_mut(&ino) {
+                known.open_told = false;
+            }
+            self.send_batch(false);
+            self.send(ToMaster::Closed { ino });
+        }
+        if self.cache.owns.contains_key(&ino) && !is_orphan {
+            self.linger.insert((self.clock.now + self.config.linger, ino));
+        }
+        if lookups == 0 {
+            self.forget(ino, 0);
+        }
+    }
+
+    /// Content of a file that nobody writes any more leaves memory.
+    fn stage_closed(&mut self, ino: Ino) {
+        if let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut())
+            && live.dirty_bytes() > 0
+        {
+            match live.stage(writer, ino) {
+                Ok(()) => {
+                    self.dirty_files.remove(&ino);
+                }
+                Err(error) => log::debug!("ino {ino} stays in memory at its close: {error}"),
+            }
+        }
+        // A small file is whole in its record: the log takes it now, with the name, in one change.
+        let is_inline = self.live.get(&ino).is_some_and(|live| live.is_inline() && !live.failed);
+        if is_inline && self.may_write_content(ino) {
+            self.log_live(ino);
+        }
+    }
+
+    /// The last handle of an inode without a name is closed: nothing of it is needed any more.
+    fn give_up_orphan(&mut self, ino: Ino) {
+        self.live.remove(&ino);
+        self.dirty_files.remove(&ino);
+        self.send_batch(false);
+        for resource in [ResourceId::attr(ino), ResourceId::file(ino)] {
+            if self.tokens.held(resource) != LockMode::Nl {
+                self.tokens.forget(resource);
+                self.releases.remove(&resource);
+                self.released.push((resource, LockMode::Nl));
+                self.wake(WaitKey::Released(resource));
+            }
+        }
+        self.cache.owns.remove(&ino);
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.open_told = false;
+            known.place = Place::Unknown;
+        }
+        self.send_released();
+        self.send(ToMaster::Closed { ino });
+    }
+
+    /// Tokens of files that were closed a while ago are given back, so that their directory covers them again.
+    pub(crate) fn release_lingering(&mut self) {
+        while let Some(&(due, ino)) = self.linger.first() {
+            if due > self.clock.now {
+                return;
+            }
+            self.linger.pop_first();
+            if self.known.get(&ino).is_some_and(|k| k.is_open()) {
+                continue;
+            }
+            let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
+            if !own.is_some_and(|attr| attr.nlink == 1 && attr.parent.0 != 0) {
+                continue;
+            }
+            for resource in [ResourceId::file(ino), ResourceId::attr(ino)] {
+                if let Some(revocation) = self.tokens.start_release(resource, LockMode::Nl) {
+                    self.start_release(revocation);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Membership: joining, rejoining another master, the lease, leaving, and losing it all.
+
+use chunk::{SegmentWriter, WriterConfig};
+use meta::{CookieKey, FsError};
+use types::{Epoch, Ino, Micros, NodeId, OpSeq};
+use wire::{FromMaster, PROTOCOL_VERSION, ReassertPart, ToMaster};
+
+use crate::cache::{Cache, Place};
+use crate::core::{Core, Link};
+use crate::outputs::{Clock, Invalidation, Output};
+use crate::request::Reply;
+use crate::revoke::Purpose;
+use crate::wait::WaitKey;
+
+impl Core {
+    /// The first message of a connection, new or after a master was lost.
+    pub fn hello(&mut self, clock: Clock, pid: u32, pid_start: u64, label: String, device: String) -> ToMaster {
+        self.clock = clock;
+        self.lease.ping_sent = Some(clock.now);
+        let volume = self
+            .volume
+            .chunks_exact(8)
+            .map(|part| u64::from_be_bytes([part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7]]))
+            .collect();
+        ToMaster::Hello {
+            version: PROTOCOL_VERSION,
+            volume,
+            rejoin: self.me,
+            epoch: self.epoch,
+            pid,
+            pid_start,
+            label,
+            device,
+        }
+    }
+
+    /// The connection to the master is gone. What is held stays usable within the lease.
+    pub fn link_down(&mut self, clock: Clock) {
+        self.clock = clock;
+        if self.link == Link::Up {
+            self.link = Link::Down;
+            self.tokens.forget_delayed();
+            self.reserve_asked = false;
+        }
+        self.settle();
+    }
+
+    /// The membership is lost, as the driver sees it.
+    pub fn lost(&mut self, clock: Clock, reason: String) {
+        self.clock = clock;
+        self.lose(reason);
+        self.settle();
+    }
+
+    pub(crate) fn on_welcome(&mut self, message: FromMaster) {
+        let FromMaster::Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert } = message
+        else {
+            return;
+        };
+        if self.me != NodeId(0) && self.me != node {
+            return self.lose("the new master does not know this node".to_owned());
+        }
+        let is_new = self.me == NodeId(0);
+        let Ok(key) = <[u8; 16]>::try_from(&*cookie_key) else {
+            return self.lose("the master's name key has a wrong length".to_owned());
+        };
+        self.me = node;
+        self.epoch = epoch;
+        self.cookie_key = CookieKey(key);
+        self.link = Link::Up;
+        self.lease.length = Micros(lease_us);
+        if self.config.token_limit == 0 {
+            self.tokens.set_share(usize::try_from(token_share).unwrap_or(usize::MAX));
+        }
+        self.on_pong();
+        self.metrics.master_epoch.set(epoch.0 as i64);
+        if is_new {
+            let config = WriterConfig::new(self.volume, node);
+            self.writer = Some(SegmentWriter::new(config, self.store.clone()));
+            self.known.entry(Ino::ROOT).or_default().lookups = 1;
+        }
+        if reassert {
+            self.released.clear();
+            self.reassert();
+        }
+        for batch in self.log.resend_after(batch_applied) {
+            self.metrics.batches_resent.add(1);
+            self.send(batch);
+        }
+        if reassert {
+            let locks = self.locks.values().flatten().copied().collect();
+            self.send(ToMaster::Reassert { part: ReassertPart::Locks { list: locks }, done: true });
+        }
+        // Whatever the old master was asked to make durable, the new one is asked again.
+        if self.log.durable() < self.log.last() {
+            self.send_batch(true);
+        }
+        let shipped: Vec<OpSeq> = self.shipped.keys().copied().collect();
+        for seq in shipped {
+            self.send_ship(seq);
+        }
+        for (request, want) in self.want_of.clone() {
+            self.send(ToMaster::Acquire { request, want });
+        }
+        for (request, what) in self.fetch_of.clone() {
+            self.send(ToMaster::Fetch { request, what });
+        }
+        for (request, op) in self.lock_calls.clone() {
+            self.send(ToMaster::Lock { request, op });
+        }
+        let loading: Vec<(Ino, u64)> =
+            self.cache.dirs.iter().filter(|(_, d)| d.loading).map(|(ino, d)| (*ino, d.loaded_to)).collect();
+        for (dir, after) in loading {
+            self.send(ToMaster::More { dir, after });
+        }
+        self.ask_numbers();
+        self.wake(WaitKey::Member);
+    }
+
+    /// Tells a new master what is held here.
+    fn reassert(&mut self) {
+        let tokens = self.tokens.list();
+        for part in tokens.chunks(REASSERT_PART) {
+            self.send(ToMaster::Reassert { part: ReassertPart::Tokens { list: part.to_vec() }, done: false });
+        }
+        let mut open: Vec<Ino> = self.known.iter().filter(|(_, k)| k.open_told).map(|(ino, _)| *ino).collect();
+        open.sort_unstable();
+        self.send(ToMaster::Reassert { part: ReassertPart::Open { list: open }, done: false });
+    }
+
+    pub(crate) fn on_pong(&mut self) {
+        if let Some(sent) = self.lease.ping_sent.take() {
+            let was_good = self.is_lease_good();
+            self.lease.until = sent + self.lease.length;
+            if !was_good {
+                self.wake(WaitKey::Member);
+            }
+        }
+    }
+
+    /// Whether tokens may be used: the lease, less a margin for the clocks, has not ended.
+    pub(crate) fn is_lease_good(&self) -> bool {
+        let margin = Micros(self.lease.length.0 / 10);
+        self.clock.now + margin < self.lease.until
+    }
+
+    pub(crate) fn ping_due(&self) -> Micros {
+        match self.lease.ping_sent {
+            Some(_) => Micros::NEVER,
+            None => Micros(self.lease.until.0.saturating_sub(self.lease.length.0 / 3 * 2)),
+        }
+    }
+
+    pub(crate) fn renew_lease(&mut self) {
+        if self.link == Link::Up && self.ping_due() <= self.clock.now {
+            self.lease.ping_sent = Some(self.clock.now);
+            self.send(ToMaster::Ping {});
+        }
+    }
+
+    /// Flushes everything and leaves; [`Output::Left`] says when that is done.
+    pub fn leave(&mut self, clock: Clock) {
+        self.clock = clock;
+        if !self.leaving {
+            self.leaving = true;
+            if self.link == Link::Lost || self.me == NodeId(0) {
+                self.outputs.push_back(Output::Left);
+                self.left = true;
+            }
+        }
+        self.settle();
+    }
+
+    /// The next step of leaving. Called whenever something has moved.
+    pub(crate) fn go_on_leaving(&mut self) {
+        if self.left || self.link != Link::Up || !self.flushes.is_empty() {
+            return;
+        }
+        if !self.live.is_empty() && self.leave_tries < LEAVE_TRIES {
+            self.leave_tries += 1;
+            let mut inos: Vec<Ino> = self.live.keys().copied().collect();
+            inos.sort_unstable();
+            if self.flush(&inos).is_some() || self.flush_again {
+                return;
+            }
+        }
+        if !self.live.is_empty() {
+            log::error!("content of {} files could not be stored and is lost", self.live.len());
+        }
+        if let Some(writer) = self.writer.as_mut().filter(|_| !self.writer_closed) {
+            writer.close();
+            self.writer_closed = true;
+            let plan = writer.sync_plan();
+            if !plan.is_empty() {
+                let inos: Vec<Ino> = Vec::new();
+                let _ = self.flush(&inos);
+            }
+        }
+        if !self.log.is_open_empty() || self.log.durable() < self.log.last() || self.shipped_since_sync {
+            if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() || self.shipped_since_sync {
+                self.shipped_since_sync = false;
+                self.send_batch(true);
+            }
+            return;
+        }
+        self.send(ToMaster::Bye {});
+        self.left = true;
+        self.outputs.push_back(Output::Left);
+    }
+
+    /// Drops everything that only tokens made right, and answers whoever waits.
+    pub(crate) fn lose(&mut self, reason: String) {
+        if self.link == Link::Lost {
+            return;
+        }
+        let files = self.live.len();
+        let had_log = self.log.clear();
+        log::error!("membership lost: {reason}; unflushed changes lost: {had_log}, files with unflushed content: {files}");
+        self.link = Link::Lost;
+        let mut inos: Vec<Ino> = self.known.keys().copied().collect();
+        inos.sort_unstable();
+        let list = inos.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
+        self.tokens.clear();
+        self.cache = Cache::default();
+        self.live.clear();
+        self.pages.clear();
+        self.locks.clear();
+        self.releases.clear();
+        self.flushes.clear();
+        self.frozen.clear();
+        for known in self.known.values_mut() {
+            known.place = Place::Unknown;
+        }
+        self.invalidate(Purpose::Alone, list, Vec::new());
+        self.waiting.clear();
+        for (id, _) in std::mem::take(&mut self.parked) {
+            self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Io)));
+        }
+        self.outputs.push_back(Output::Lost(reason));
+        if self.leaving && !self.left {
+            self.left = true;
+            self.outputs.push_back(Output::Left);
+        }
+    }
+
+    /// The epoch this node works under.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+}
+
+const REASSERT_PART: usize = 10_000;
+const LEAVE_TRIES: u32 = 5;

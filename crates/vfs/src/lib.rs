@@ -1,0 +1,40 @@
+//! The node's side of the file system: POSIX under tokens, caches, the write-behind log.
+//!
+//! [`Core`] is a state machine. It starts no thread, reads no clock and speaks to no kernel: requests,
+//! messages and finished jobs come in by method calls with the time, answers and orders go out through
+//! [`Core::poll_output`]. The only I/O below it is the segment store, called synchronously.
+//!
+//! A request that cannot be answered is parked with what it waits for and tried again, from the start, when
+//! that happens. So no operation holds anything while it waits (DESIGN.md, "No circular waits").
+
+mod attr;
+mod cache;
+mod config;
+mod content;
+mod core;
+mod flush;
+mod forget;
+mod grants;
+mod handles;
+mod join;
+mod known;
+mod live;
+mod lockop;
+mod log;
+mod message;
+mod namespace;
+mod outputs;
+mod readdir;
+mod request;
+mod revoke;
+mod view;
+mod wait;
+mod xattr;
+
+pub use crate::config::Config;
+pub use crate::core::{Core, Snapshot};
+pub use crate::outputs::{Clock, Invalidation, Output};
+pub use crate::request::{
+    AllocateMode, Attr, DirSink, Entry, HandleId, Keep, MakeSpec, OpenMode, Opened, ReadJob, Reply, Request,
+    RequestId, StatFs, WriteData,
+};

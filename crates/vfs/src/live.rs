@@ -1,0 +1,603 @@
+//! Content that is newer than the log: what applications wrote and no change records yet.
+//!
+//! Invariants:
+//!
+//! - A [`Live`] exists only while this node holds the content of its file in EX.
+//! - No captured content names bytes of a segment before they are synced; that is the flusher's part
+//!   (DESIGN.md, invariant 4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use chunk::{ChunkError, Extent, ExtentMap, LiveDeltas, Piece, SegmentWriter};
+use meta::{Body, Content};
+use types::{Ino, Timespec};
+
+/// Newer content of one file.
+#[derive(Debug)]
+pub struct Live {
+    /// Logical size.
+    pub size: u64,
+    /// Last change of the bytes.
+    pub mtime: Timespec,
+    /// Last change of this half.
+    pub ctime: Timespec,
+    /// Last read.
+    pub atime: Timespec,
+    /// Raised by every change.
+    pub version: u64,
+    captured: u64,
+    /// Bytes that could not be made durable: fsync and close report it, nothing more is logged.
+    pub failed: bool,
+    data: Data,
+    deltas: LiveDeltas,
+    logged_bytes: u64,
+    /// Pages of extents that may be under the file's keys.
+    logged_pages: u64,
+}
+
+/// The bytes.
+#[derive(Debug)]
+enum Data {
+    /// All of them, at most [`Body::INLINE_BYTES_MAX`].
+    Inline(Vec<u8>),
+    /// Extents, with newer bytes over them.
+    Mapped(FileMap),
+}
+
+/// Extents of a file by page, as far as loaded.
+#[derive(Debug, Default)]
+struct FileMap {
+    pages: BTreeMap<u64, ExtentMap>,
+    /// Pages from here on do not exist though nothing is loaded for them.
+    end_page: u64,
+    changed: BTreeSet<u64>,
+    mapped_bytes: u64,
+    dirty: DirtyBytes,
+}
+
+/// Written bytes that no segment has yet, as ranges that neither touch nor overlap.
+#[derive(Debug, Default)]
+pub struct DirtyBytes {
+    ranges: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+}
+
+/// What is to be logged for a file, taken at one moment.
+#[derive(Debug)]
+pub struct Capture {
+    /// The file.
+    pub ino: Ino,
+    /// The live content's version.
+    pub version: u64,
+    /// The content.
+    pub content: Content,
+    /// Pages of extents to write; an empty one is removed.
+    pub pages: Vec<(u64, ExtentMap)>,
+    /// Live bytes of segments.
+    pub deltas: LiveDeltas,
+    /// Stored bytes more or fewer.
+    pub bytes_delta: i64,
+}
+
+/// A page of extents that must be loaded first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeedPage(pub u64);
+
+impl Live {
+    /// Content as logged, about to be changed.
+    pub fn new(content: &Content) -> Self {
+        let end_page = content.size.div_ceil(Body::PAGE_SPAN);
+        let (data, logged_pages) = match &content.body {
+            Body::Empty {} | Body::Target { .. } => (Data::Inline(Vec::new()), 0),
+            Body::Inline { data } => (Data::Inline(data.to_vec()), 0),
+            Body::Extents { map } => (Data::Mapped(FileMap::whole(map)), 0),
+            Body::Paged { mapped_bytes } => {
+                let map = FileMap { end_page, mapped_bytes: *mapped_bytes, ..FileMap::default() };
+                (Data::Mapped(map), end_page)
+            }
+        };
+        Self {
+            size: content.size,
+            mtime: content.mtime,
+            ctime: content.ctime,
+            atime: content.atime,
+            version: 1,
+            captured: 0,
+            failed: false,
+            data,
+            deltas: LiveDeltas::new(),
+            logged_bytes: content.body.stored_bytes(),
+            logged_pages,
+        }
+    }
+
+    /// Bytes stored or to be stored.
+    pub fn stored_bytes(&self) -> u64 {
+        match &self.data {
+            Data::Inline(data) => data.len() as u64,
+            Data::Mapped(map) => map.mapped_bytes + map.dirty.bytes as u64,
+        }
+    }
+
+    /// Bytes held in memory only.
+    pub fn dirty_bytes(&self) -> usize {
+        match &self.data {
+            Data::Inline(_) => 0,
+            Data::Mapped(map) => map.dirty.bytes,
+        }
+    }
+
+    /// Takes in a loaded page of extents.
+    pub fn load_page(&mut self, page: u64, extents: ExtentMap) {
+        if let Data::Mapped(map) = &mut self.data {
+            map.pages.entry(page).or_insert(extents);
+        }
+    }
+
+    /// The first page of extents in `range` that is not loaded.
+    pub fn missing_page(&self, range: &Range<u64>) -> Option<NeedPage> {
+        let Data::Mapped(map) = &self.data else { return None };
+        if range.is_empty() {
+            return None;
+        }
+        let last = ((range.end - 1) / Body::PAGE_SPAN).min(map.end_page.checked_sub(1)?);
+        (range.start / Body::PAGE_SPAN..=last).find(|page| !map.pages.contains_key(page)).map(NeedPage)
+    }
+
+    /// Writes `data` at `offset`. The pages of the range must be loaded.
+    pub fn write(&mut self, offset: u64, data: &[u8], now: Timespec) {
+        let end = offset + data.len() as u64;
+        self.touch(now);
+        self.size = self.size.max(end);
+        if let Data::Inline(bytes) = &mut self.data {
+            if end <= Body::INLINE_BYTES_MAX as u64 {
+                let (start, end) = (offset as usize, end as usize);
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[start..end].copy_from_slice(data);
+                return;
+            }
+            self.unfold();
+        }
+        if let Data::Mapped(map) = &mut self.data {
+            map.dirty.write(offset, data);
+        }
+    }
+
+    /// Stores `data` at `offset` in a segment at once, without keeping it in memory.
+    pub fn write_through(
+        &mut self,
+        writer: &mut SegmentWriter,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        now: Timespec,
+    ) -> Result<(), ChunkError> {
+        self.unfold();
+        let Data::Mapped(map) = &mut self.data else { return Ok(()) };
+        append(writer, map, &mut self.deltas, ino, offset, data)?;
+        map.dirty.punch(offset..offset + data.len() as u64);
+        self.touch(now);
+        self.size = self.size.max(offset + data.len() as u64);
+        Ok(())
+    }
+
+    /// Sets the size. All pages from the new end on must be loaded.
+    pub fn truncate(&mut self, size: u64, now: Timespec) {
+        self.touch(now);
+        let shrinks = size < self.size;
+        self.size = size;
+        if !shrinks {
+            return;
+        }
+        match &mut self.data {
+            Data::Inline(bytes) => bytes.truncate(size as usize),
+            Data::Mapped(map) => {
+                map.dirty.punch(size..u64::MAX);
+                map.truncate(size, &mut self.deltas);
+                if size == 0 {
+                    self.fold();
+                }
+            }
+        }
+    }
+
+    /// Makes a range a hole. Its pages must be loaded.
+    pub fn punch(&mut self, range: Range<u64>, now: Timespec) {
+        self.touch(now);
+        match &mut self.data {
+            Data::Inline(bytes) => {
+                let end = (range.end as usize).min(bytes.len());
+                let start = (range.start as usize).min(end);
+                bytes[start..end].fill(0);
+            }
+            Data::Mapped(map) => {
+                map.dirty.punch(range.clone());
+                map.punch(range, &mut self.deltas);
+            }
+        }
+    }
+
+    /// Parts of `range` (which lies inside the file): extents to read and bytes to lay over.
+    pub fn read(&self, range: Range<u64>) -> (Vec<(usize, Extent)>, Vec<(usize, Box<[u8]>)>) {
+        match &self.data {
+            Data::Inline(bytes) => (Vec::new(), inline_overlay(bytes, &range)),
+            Data::Mapped(map) => {
+                let mut parts = Vec::new();
+                for (_, extents) in map.pages.range(..=range.end / Body::PAGE_SPAN) {
+                    parts.extend(extent_parts(extents, &range));
+                }
+                (parts, map.dirty.overlay(&range))
+            }
+        }
+    }
+
+    /// First byte at or after `offset` that is stored; `None` if there is none before the end.
+    pub fn seek_data(&self, offset: u64) -> Option<u64> {
+        let found = match &self.data {
+            Data::Inline(bytes) => (offset < bytes.len() as u64).then_some(offset),
+            Data::Mapped(map) => {
+                let stored = map.pages.values().filter_map(|p| p.seek_data(offset)).min();
+                let dirty = map.dirty.seek_data(offset);
+                stored.into_iter().chain(dirty).min()
+            }
+        };
+        found.filter(|at| *at < self.size)
+    }
+
+    /// First byte at or after `offset` in a hole; the end of the file counts as one.
+    pub fn seek_hole(&self, mut offset: u64) -> u64 {
+        let Data::Mapped(map) = &self.data else {
+            let Data::Inline(bytes) = &self.data else { return self.size };
+            return offset.max(bytes.len() as u64).min(self.size);
+        };
+        loop {
+            let page = offset / Body::PAGE_SPAN;
+            let stored = map.pages.get(&page).and_then(|p| p.extent_at(offset)).map(Extent::end);
+            match stored.into_iter().chain(map.dirty.end_of_data_at(offset)).max() {
+                Some(end) if end > offset => offset = end,
+                _ => return offset.min(self.size),
+            }
+        }
+    }
+
+    /// Appends what is only in memory to segments. On error what was not stored stays in memory.
+    pub fn stage(&mut self, writer: &mut SegmentWriter, ino: Ino) -> Result<(), ChunkError> {
+        let Data::Mapped(map) = &mut self.data else { return Ok(()) };
+        while let Some((offset, bytes)) = map.dirty.pop_first() {
+            if let Err(error) = append(writer, map, &mut self.deltas, ino, offset, &bytes) {
+                map.dirty.write(offset, &bytes);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is to be logged. Everything must be staged.
+    pub fn capture(&mut self, ino: Ino) -> Capture {
+        let mut pages = Vec::new();
+        let mut paged = false;
+        let body = match &mut self.data {
+            Data::Inline(bytes) if bytes.is_empty() => Body::Empty {},
+            Data::Inline(bytes) => Body::Inline { data: bytes.as_slice().into() },
+            Data::Mapped(map) => match map.embeddable() {
+                Some(whole) if whole.is_empty() => Body::Empty {},
+                Some(whole) => Body::Extents { map: whole },
+                None => {
+                    paged = true;
+                    if self.logged_pages == 0 {
+                        map.changed = map.pages.keys().copied().collect();
+                    }
+                    for page in std::mem::take(&mut map.changed) {
+                        pages.push((page, map.pages.get(&page).cloned().unwrap_or_default()));
+                    }
+                    self.logged_pages = self.logged_pages.max(map.end_page);
+                    Body::Paged { mapped_bytes: map.mapped_bytes }
+                }
+            },
+        };
+        if !paged {
+            pages = (0..std::mem::take(&mut self.logged_pages)).map(|page| (page, ExtentMap::new())).collect();
+        }
+        if let Data::Mapped(map) = &mut self.data {
+            map.changed.clear();
+        }
+        self.captured = self.version;
+        let stored = body.stored_bytes();
+        let bytes_delta = stored as i64 - self.logged_bytes as i64;
+        self.logged_bytes = stored;
+        Capture {
+            ino,
+            version: self.version,
+            content: Content {
+                size: self.size,
+                mtime: self.mtime,
+                atime: self.atime,
+                ctime: self.ctime,
+                body,
+            },
+            pages,
+            deltas: std::mem::take(&mut self.deltas),
+            bytes_delta,
+        }
+    }
+
+    /// Whether all of it was taken by a capture that is on its way to the log.
+    pub fn is_captured(&self) -> bool {
+        self.captured == self.version
+    }
+
+    /// Whether the bytes are small enough for the record.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.data, Data::Inline(_))
+    }
+
+    /// Sets times.
+    pub fn set_times(&mut self, atime: Option<Timespec>, mtime: Option<Timespec>, now: Timespec) {
+        self.version += 1;
+        self.atime = atime.unwrap_or(self.atime);
+        self.mtime = mtime.unwrap_or(self.mtime);
+        self.ctime = now;
+    }
+
+    fn touch(&mut self, now: Timespec) {
+        self.version += 1;
+        self.mtime = now;
+        self.ctime = now;
+    }
+
+    /// From inline bytes to extents.
+    fn unfold(&mut self) {
+        let Data::Inline(bytes) = &mut self.data else { return };
+        let mut map = FileMap::default();
+        let bytes = std::mem::take(bytes);
+        if !bytes.is_empty() {
+            map.dirty.write(0, &bytes);
+        }
+        self.data = Data::Mapped(map);
+    }
+
+    /// Back to inline bytes, of which there are none.
+    fn fold(&mut self) {
+        self.data = Data::Inline(Vec::new());
+    }
+}
+
+/// Appends to the writer's segment and maps what was stored. Runs never cross a page of extents.
+fn append(
+    writer: &mut SegmentWriter,
+    map: &mut FileMap,
+    deltas: &mut LiveDeltas,
+    ino: Ino,
+    offset: u64,
+    data: &[u8],
+) -> Result<(), ChunkError> {
+    let mut done = 0usize;
+    while done < data.len() {
+        let at = offset + done as u64;
+        let room = (Body::PAGE_SPAN - at % Body::PAGE_SPAN) as usize;
+        let len = room.min(data.len() - done);
+        for extent in writer.append(ino, at, &[&data[done..done + len]])? {
+            map.insert(extent, deltas);
+        }
+        done += len;
+    }
+    Ok(())
+}
+
+impl FileMap {
+    /// All extents of a file, from its record.
+    fn whole(map: &ExtentMap) -> Self {
+        let mut result = Self::default();
+        for extent in map.iter() {
+            result.insert(extent.clone(), &mut LiveDeltas::new());
+        }
+        result.changed.clear();
+        result
+    }
+
+    fn insert(&mut self, extent: Extent, deltas: &mut LiveDeltas) {
+        let page = extent.file_offset() / Body::PAGE_SPAN;
+        self.end_page = self.end_page.max(page + 1);
+        self.changed.insert(page);
+        deltas.on_added(&extent);
+        let added = u64::from(extent.len());
+        let freed = self.pages.entry(page).or_default().insert(extent);
+        deltas.on_freed(&freed);
+        self.mapped_bytes = self.mapped_bytes + added - freed.bytes();
+    }
+
+    fn punch(&mut self, range: Range<u64>, deltas: &mut LiveDeltas) {
+        let last = range.end.saturating_sub(1) / Body::PAGE_SPAN;
+        for (page, extents) in self.pages.range_mut(range.start / Body::PAGE_SPAN..=last) {
+            let freed = extents.punch(range.clone());
+            if !freed.is_empty() {
+                self.changed.insert(*page);
+                self.mapped_bytes -= freed.bytes();
+                deltas.on_freed(&freed);
+            }
+        }
+    }
+
+    fn truncate(&mut self, size: u64, deltas: &mut LiveDeltas) {
+        self.punch(size..u64::MAX, deltas);
+        self.end_page = self.end_page.min(size.div_ceil(Body::PAGE_SPAN));
+        self.pages.split_off(&self.end_page);
+    }
+
+    /// The whole map, if it is loaded and small enough for the record.
+    fn embeddable(&self) -> Option<ExtentMap> {
+        let count: usize = self.pages.values().map(ExtentMap::len).sum();
+        let is_known = self.pages.values().map(ExtentMap::mapped_bytes).sum::<u64>() == self.mapped_bytes;
+        if !is_known || count > Body::EXTENTS_EMBEDDED_MAX || self.mapped_bytes > EMBEDDED_BYTES_MAX {
+            return None;
+        }
+        let mut whole = ExtentMap::new();
+        for extent in self.pages.values().flat_map(ExtentMap::iter) {
+            let _ = whole.insert(extent.clone());
+        }
+        Some(whole)
+    }
+}
+
+/// Files whose extents map more stay in pages: their checksums alone would fill the record.
+const EMBEDDED_BYTES_MAX: u64 = 32 << 20;
+
+impl DirtyBytes {
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        // The common case: the file grows at its end.
+        if let Some((start, last)) = self.ranges.range_mut(..=offset).next_back()
+            && start + last.len() as u64 >= offset
+        {
+            let start = *start;
+            let at = (offset - start) as usize;
+            let overlap = (last.len() - at).min(data.len());
+            last[at..at + overlap].copy_from_slice(&data[..overlap]);
+            last.extend_from_slice(&data[overlap..]);
+            self.bytes += data.len() - overlap;
+            let merged_end = start + last.len() as u64;
+            if overlap < data.len() {
+                self.join_behind(start, merged_end, end);
+            }
+            return;
+        }
+        self.punch(offset..end);
+        self.ranges.insert(offset, data.to_vec());
+        self.bytes += data.len();
+        self.join_behind(offset, end, end);
+    }
+
+    /// Removes what `start..end` now hides, keeps what sticks out and touches, as one range.
+    fn join_behind(&mut self, start: u64, end: u64, _written_to: u64) {
+        while let Some((&next, _)) = self.ranges.range(start + 1..=end).next() {
+            let Some(bytes) = self.ranges.remove(&next) else { return };
+            let hidden = ((end - next) as usize).min(bytes.len());
+            self.bytes -= hidden;
+            if let Some(range) = self.ranges.get_mut(&start) {
+                range.extend_from_slice(&bytes[hidden..]);
+            }
+            if hidden < bytes.len() {
+                return;
+            }
+        }
+    }
+
+    fn punch(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let before = self.ranges.range(..range.start).next_back().map(|(start, _)| *start);
+        let inside: Vec<u64> = before.into_iter().chain(self.ranges.range(range.clone()).map(|(s, _)| *s)).collect();
+        for start in inside {
+            let Some(mut bytes) = self.ranges.remove(&start) else { continue };
+            self.bytes -= bytes.len();
+            let end = start + bytes.len() as u64;
+            if end > range.end {
+                let tail = bytes.split_off((range.end.max(start) - start) as usize);
+                self.bytes += tail.len();
+                self.ranges.insert(range.end.max(start), tail);
+            }
+            if start < range.start {
+                bytes.truncate((range.start - start) as usize);
+                self.bytes += bytes.len();
+                self.ranges.insert(start, bytes);
+            }
+        }
+    }
+
+    fn overlay(&self, range: &Range<u64>) -> Vec<(usize, Box<[u8]>)> {
+        let first = self.ranges.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
+        let mut parts = Vec::new();
+        for (start, bytes) in self.ranges.range(first..range.end) {
+            let from = range.start.max(*start);
+            let to = range.end.min(start + bytes.len() as u64);
+            if from < to {
+                let part = &bytes[(from - start) as usize..(to - start) as usize];
+                parts.push(((from - range.start) as usize, part.into()));
+            }
+        }
+        parts
+    }
+
+    fn seek_data(&self, offset: u64) -> Option<u64> {
+        if self.end_of_data_at(offset).is_some() {
+            return Some(offset);
+        }
+        self.ranges.range(offset..).next().map(|(start, _)| *start)
+    }
+
+    fn end_of_data_at(&self, offset: u64) -> Option<u64> {
+        let (start, bytes) = self.ranges.range(..=offset).next_back()?;
+        let end = start + bytes.len() as u64;
+        (end > offset).then_some(end)
+    }
+
+    fn pop_first(&mut self) -> Option<(u64, Vec<u8>)> {
+        let (offset, bytes) = self.ranges.pop_first()?;
+        self.bytes -= bytes.len();
+        Some((offset, bytes))
+    }
+}
+
+/// Bytes of an inline file to lay over an answer for `range`.
+pub fn inline_overlay(bytes: &[u8], range: &Range<u64>) -> Vec<(usize, Box<[u8]>)> {
+    let end = (range.end as usize).min(bytes.len());
+    let start = range.start as usize;
+    if start >= end {
+        return Vec::new();
+    }
+    vec![(0, bytes[start..end].into())]
+}
+
+/// Extents to read for `range`, each cut to it, with its place in the answer.
+pub fn extent_parts(map: &ExtentMap, range: &Range<u64>) -> Vec<(usize, Extent)> {
+    map.pieces(range.clone())
+        .filter_map(|piece| match piece {
+            Piece::Data { range: part, extent } => {
+                extent.slice(part.clone()).map(|e| ((part.start - range.start) as usize, e))
+            }
+            Piece::Hole { .. } => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Random writes and punches against a plain byte array.
+    #[test]
+    fn dirty_bytes_match_a_plain_array() {
+        let mut state = 12345u64;
+        let mut next = move |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        for _ in 0..300 {
+            let mut dirty = DirtyBytes::default();
+            let mut model = vec![None; 300];
+            for step in 0..40u8 {
+                let start = next(250);
+                let len = 1 + next(50);
+                if next(4) == 0 {
+                    dirty.punch(start..start + len);
+                    model[start as usize..(start + len) as usize].fill(None);
+                } else {
+                    dirty.write(start, &vec![step; len as usize]);
+                    model[start as usize..(start + len) as usize].fill(Some(step));
+                }
+                let mut seen = vec![None; 300];
+                for (at, bytes) in dirty.overlay(&(0..300)) {
+                    for (i, b) in bytes.iter().enumerate() {
+                        assert_eq!(seen[at + i].replace(*b), None);
+                    }
+                }
+                assert_eq!(seen, model);
+                assert_eq!(dirty.bytes, model.iter().flatten().count());
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The write-behind log: changes of this node in order, sealed into batches, kept until durable.
+//!
+//! Invariants:
+//!
+//! - Batches are numbered without holes and sent in order; each holds every change up to a point and nothing
+//!   after it, so the master always has a prefix (DESIGN.md, invariant 3).
+//! - Within the open batch only the last change of a key counts; the batch is applied whole.
+//! - A batch is kept until the master reports it durable, so that it can be sent again to another master.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use meta::Change;
+use rustc_hash::FxHashMap;
+use types::{BatchSeq, Ino, LockMode, ResourceId, SegmentId};
+use wire::ToMaster;
+
+/// The log of a node.
+#[derive(Debug)]
+pub struct WriteLog {
+    changes: Vec<Option<Change>>,
+    at: FxHashMap<LogKey, usize>,
+    bytes: usize,
+    live: BTreeMap<SegmentId, i64>,
+    total_bytes: i64,
+    total_inodes: i64,
+    kept: Vec<(ResourceId, LockMode)>,
+    sealed: VecDeque<Sealed>,
+    sealed_bytes: usize,
+    last: BatchSeq,
+    durable: BatchSeq,
+    sync_asked: BatchSeq,
+}
+
+/// A sealed batch.
+#[derive(Debug)]
+struct Sealed {
+    seq: BatchSeq,
+    bytes: usize,
+    message: ToMaster,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum LogKey {
+    Entry(Ino, u64),
+    Inode(Ino),
+    Content(Ino),
+    Page(Ino, u64),
+    Pages(Ino, u64),
+    Xattrs(Ino),
+    Orphan(Ino),
+}
+
+/// Bytes at which a batch is sealed: well below the largest frame.
+pub const BATCH_BYTES: usize = 768 << 10;
+
+impl Default for WriteLog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WriteLog {
+    /// An empty log.
+    pub fn new() -> Self {
+        Self {
+            changes: Vec::new(),
+            at: FxHashMap::default(),
+            bytes: 0,
+            live: BTreeMap::new(),
+            total_bytes: 0,
+            total_inodes: 0,
+            kept: Vec::new(),
+            sealed: VecDeque::new(),
+            sealed_bytes: 0,
+            last: BatchSeq(0),
+            durable: BatchSeq(0),
+            sync_asked: BatchSeq(0),
+        }
+    }
+
+    /// Appends a change.
+    pub fn append(&mut self, change: Change) {
+        let Some(key) = LogKey::of(&change) else {
+            match change {
+                Change::AddLive { segment, bytes } => *self.live.entry(segment).or_default() += bytes,
+                Change::AddTotals { bytes, inodes } => {
+                    self.total_bytes += bytes;
+                    self.total_inodes += inodes;
+                }
+                _ => {}
+            }
+            return;
+        };
+        self.bytes += weight(&change);
+        if let Some(index) = self.at.insert(key, self.changes.len())
+            && let Some(old) = self.changes[index].take()
+        {
+            self.bytes -= weight(&old);
+        }
+        self.changes.push(Some(change));
+    }
+
+    /// Declares a token on something that the open batch makes.
+    pub fn declare(&mut self, resource: ResourceId, mode: LockMode) {
+        self.kept.push((resource, mode));
+    }
+
+    /// Whether the open batch has enough to be sent.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES
+    }
+
+    /// Whether nothing waits to be sealed.
+    pub fn is_open_empty(&self) -> bool {
+        self.changes.is_empty() && self.live.is_empty() && self.total_bytes == 0 && self.total_inodes == 0
+    }
+
+    /// Seals the open batch. Returns the message to send, `None` if there was nothing to seal.
+    pub fn seal(&mut self, sync: bool) -> Option<ToMaster> {
+        if self.is_open_empty() && self.kept.is_empty() && !sync {
+            return None;
+        }
+        let mut changes: Vec<Change> = std::mem::take(&mut self.changes).into_iter().flatten().collect();
+        for (segment, bytes) in std::mem::take(&mut self.live) {
+            if bytes != 0 {
+                changes.push(Change::AddLive { segment, bytes });
+            }
+        }
+        if self.total_bytes != 0 || self.total_inodes != 0 {
+            changes.push(Change::AddTotals { bytes: self.total_bytes, inodes: self.total_inodes });
+            (self.total_bytes, self.total_inodes) = (0, 0);
+        }
+        self.at.clear();
+        self.last = BatchSeq(self.last.0 + 1);
+        if sync {
+            self.sync_asked = self.last;
+        }
+        let kept = std::mem::take(&mut self.kept);
+        let message = ToMaster::Batch { seq: self.last, kept, changes, sync };
+        let bytes = std::mem::take(&mut self.bytes) + 64;
+        self.sealed_bytes += bytes;
+        self.sealed.push_back(Sealed { seq: self.last, bytes, message: message.clone() });
+        Some(message)
+    }
+
+    /// Takes in that batches up to `seq` are durable.
+    pub fn on_durable(&mut self, seq: BatchSeq) {
+        self.durable = self.durable.max(seq);
+        while let Some(front) = self.sealed.front()
+            && front.seq <= self.durable
+        {
+            self.sealed_bytes -= front.bytes;
+            self.sealed.pop_front();
+        }
+    }
+
+    /// Batches to send to a new master that has applied those up to `applied`.
+    pub fn resend_after(&mut self, applied: BatchSeq) -> Vec<ToMaster> {
+        self.sealed.iter().filter(|s| s.seq > applied).map(|s| s.message.clone()).collect()
+    }
+
+    /// Last sealed batch.
+    pub fn last(&self) -> BatchSeq {
+        self.last
+    }
+
+    /// Last batch known to be durable.
+    pub fn durable(&self) -> BatchSeq {
+        self.durable
+    }
+
+    /// Last batch whose durability was asked for.
+    pub fn sync_asked(&self) -> BatchSeq {
+        self.sync_asked
+    }
+
+    /// Bytes kept, sealed or not.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.sealed_bytes
+    }
+
+    /// Changes that no master has, and batches that are not durable.
+    pub fn unflushed(&self) -> (u64, u64) {
+        (self.changes.iter().flatten().count() as u64, self.sealed.len() as u64)
+    }
+
+    /// Drops everything: the membership has ended. Returns whether anything was lost.
+    pub fn clear(&mut self) -> bool {
+        let lost = !self.is_open_empty() || !self.sealed.is_empty();
+        *self = Self::new();
+        lost
+    }
+}
+
+impl LogKey {
+    /// The key that a change writes; `None` for sums.
+    fn of(change: &Change) -> Option<Self> {
+        Some(match change {
+            Change::PutEntry { parent, cookie, .. } | Change::DeleteEntry { parent, cookie, .. } => {
+                Self::Entry(*parent, cookie.0)
+            }
+            Change::PutPlacement { ino, .. }
+            | Change::PutDirectory { ino, .. }
+            | Change::PutAttr { ino, .. }
+            | Change::DeleteInode { ino, .. } => Self::Inode(*ino),
+            Change::PutContent { ino, .. } | Change::DeleteContent { ino } => Self::Content(*ino),
+            Change::PutExtentPage { ino, page, .. } => Self::Page(*ino, *page),
+            Change::DeleteExtentPages { ino, from_page, .. } => Self::Pages(*ino, *from_page),
+            Change::PutXattrs { ino, .. } => Self::Xattrs(*ino),
+            Change::PutOrphan { ino, .. } | Change::DeleteOrphan { ino } => Self::Orphan(*ino),
+            Change::AddTotals { .. } | Change::AddLive { .. } => return None,
+        })
+    }
+}
+
+/// Bytes that a change takes in a batch, about.
+fn weight(change: &Change) -> usize {
+    let body = |body: &meta::Body| match body {
+        meta::Body::Inline { data } => data.len(),
+        meta::Body::Target { path } => path.len(),
+        meta::Body::Extents { map } => map.len() * 48 + map.mapped_bytes() as usize / 4096,
+        meta::Body::Empty {} | meta::Body::Paged { .. } => 0,
+    };
+    let xattrs = |xattrs: &meta::Xattrs| match xattrs {
+        meta::Xattrs::Embedded { list } => list.iter().map(|(n, v)| n.as_bytes().len() + v.len()).sum(),
+        meta::Xattrs::Spilled {} => 0usize,
+    };
+    64 + match change {
+        Change::PutEntry { entry, .. } => {
+            entry.name.as_bytes().len()
+                + entry.covered().map_or(0, |i| 48 + body(&i.content.body) + xattrs(&i.attr.xattrs))
+        }
+        Change::PutDirectory { inode, .. } => 48 + xattrs(&inode.attr.xattrs),
+        Change::PutAttr { attr, .. } => 48 + xattrs(&attr.xattrs),
+        Change::PutContent { content, .. } => 48 + body(&content.body),
+        Change::PutExtentPage { map, .. } => map.len() * 48 + map.mapped_bytes() as usize / 4096,
+        Change::PutXattrs { list, .. } => list.iter().map(|(n, v)| n.as_bytes().len() + v.len()).sum(),
+        Change::DeleteEntry { .. }
+        | Change::PutPlacement { .. }
+        | Change::DeleteInode { .. }
+        | Change::DeleteContent { .. }
+        | Change::DeleteExtentPages { .. }
+        | Change::PutOrphan { .. }
+        | Change::DeleteOrphan { .. }
+        | Change::AddTotals { .. }
+        | Change::AddLive { .. } => 0,
+    }
+}

@@ -1,0 +1,148 @@
+//! Messages from the master.
+
+use meta::{Change, FsError, OpReply};
+use types::{BatchSeq, LockMode, OpSeq, ResourceId, SegmentId};
+use wire::{FetchWhat, FromMaster, Grant, ToMaster};
+
+use crate::core::Core;
+use crate::outputs::Clock;
+use crate::wait::{Ship, WaitKey};
+
+impl Core {
+    /// Takes in one message. Messages of one connection must come in the order they were sent.
+    pub fn handle_message(&mut self, clock: Clock, message: FromMaster) {
+        self.clock = clock;
+        match message {
+            FromMaster::Welcome { .. } => self.on_welcome(message),
+            FromMaster::Refused { reason } | FromMaster::Ended { reason } => self.lose(reason),
+            FromMaster::Pong {} => self.on_pong(),
+            FromMaster::Acquired { request, error, grants, glimpse } => {
+                self.on_acquired(request, error, grants, glimpse);
+            }
+            FromMaster::Entries { dir, listing } => self.on_entries(dir, listing),
+            FromMaster::Fetched { request, xattrs, page } => self.on_fetched(request, xattrs, page),
+            FromMaster::Shipped { seq, result, changes, grants } => {
+                self.on_shipped(seq, result, changes, grants);
+            }
+            FromMaster::Changed { seq, changes } => {
+                if self.shipped.contains_key(&seq) {
+                    self.take_own_changes(&changes);
+                }
+            }
+            FromMaster::Revoke { list, speculative } => self.on_revoke(list, speculative),
+            FromMaster::Forget { seq, changes, removed } => self.on_forget(seq, changes, removed),
+            FromMaster::Glimpse { seq, list } => {
+                let contents =
+                    list.into_iter().filter_map(|ino| Some((ino, self.glimpse_content(ino)?))).collect();
+                self.send(ToMaster::Glimpsed { seq, contents });
+            }
+            FromMaster::Durable { seq } => self.on_durable(seq),
+            FromMaster::BatchRefused { seq, reason } => self.lose(format!("batch {seq} was refused: {reason}")),
+            FromMaster::Locked { request, error, conflict } => self.on_locked(request, error, conflict),
+            FromMaster::Reserved { first_inode, inodes, first_segment, segments } => {
+                self.reserve_asked = false;
+                if inodes > 0 {
+                    self.inode_numbers.push_back(first_inode.0..first_inode.0 + u64::from(inodes));
+                }
+                if let Some(writer) = self.writer.as_mut() {
+                    writer.add_segments((0..u64::from(segments)).map(|n| SegmentId(first_segment + n)));
+                }
+                if std::mem::take(&mut self.flush_again) {
+                    self.flush_all();
+                }
+                self.wake(WaitKey::Numbers);
+            }
+        }
+        self.settle();
+    }
+
+    fn on_revoke(&mut self, list: Vec<(ResourceId, LockMode)>, speculative: bool) {
+        for (resource, to) in list {
+            if speculative {
+                let is_used = self
+                    .cache
+                    .dirs
+                    .get(&resource.ino)
+                    .is_some_and(|d| self.clock.now.since(d.used_at) < SPECULATION_IDLE);
+                if !is_used && let Some(revocation) = self.tokens.start_release(resource, to) {
+                    self.start_release(revocation);
+                }
+                continue;
+            }
+            if let Some(kept) = self.tokens.revoke(self.clock.now, resource, to) {
+                self.released.push((resource, kept));
+            }
+        }
+    }
+
+    fn on_durable(&mut self, seq: BatchSeq) {
+        let before = self.log.durable();
+        self.log.on_durable(seq);
+        self.metrics.batches_durable.add(seq.0.saturating_sub(before.0));
+        self.wake(WaitKey::Durable);
+        self.wake(WaitKey::LogSpace);
+    }
+
+    fn on_fetched(
+        &mut self,
+        request: u64,
+        xattrs: Vec<(types::Name, Box<[u8]>)>,
+        page: Option<chunk::ExtentMap>,
+    ) {
+        let Some(what) = self.fetch_of.remove(&request) else { return };
+        self.fetches.remove(&what);
+        let key = WaitKey::Fetch(what);
+        match what {
+            FetchWhat::Xattrs { .. } => {
+                self.edit_waiting(key, |progress| progress.xattrs = Some(xattrs.clone()));
+            }
+            FetchWhat::ExtentPage { ino, page: number } => {
+                self.take_page(ino, number, page.unwrap_or_default());
+            }
+        }
+        self.wake(key);
+    }
+
+    /// Applies what an operation of this node changed: its kernel knows, for it asked.
+    fn take_own_changes(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.cache.apply(change);
+            if let Change::DeleteInode { ino, .. } = change {
+                self.drop_deleted(*ino);
+            }
+        }
+        self.note_moves();
+    }
+
+    fn on_shipped(
+        &mut self,
+        seq: OpSeq,
+        result: Result<OpReply, FsError>,
+        changes: Vec<Change>,
+        grants: Vec<Grant>,
+    ) {
+        let Some(shipped) = self.shipped.remove(&seq) else { return };
+        self.take_own_changes(&changes);
+        for grant in grants {
+            self.take_grant(grant);
+        }
+        for dir in shipped.frozen {
+            if let Some(count) = self.frozen.get_mut(&dir) {
+                *count -= 1;
+                if *count == 0 {
+                    self.frozen.remove(&dir);
+                    self.wake(WaitKey::Thawed(dir));
+                }
+            }
+        }
+        for dir in shipped.op.directories() {
+            self.note_used(dir);
+        }
+        let key = WaitKey::Ship(seq);
+        self.edit_waiting(key, |progress| progress.ship = Some(Ship::Answered(result)));
+        self.wake(key);
+    }
+}
+
+/// A token unused for this long is given back for a walk that may come.
+const SPECULATION_IDLE: types::Micros = types::Micros::from_millis(100);

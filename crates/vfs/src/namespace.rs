@@ -1,0 +1,538 @@
+//! Requests that change the namespace: run here under EX, or shipped to the master.
+
+use meta::ops::{AttrSet, NewInode};
+use meta::{Change, FileKind, FsError, Op, OpContext, OpReply, ViewError};
+use obs::OperationKind;
+use types::{Ino, LockMode, Name, NameError, OpSeq, ResourceId};
+use wire::ToMaster;
+
+use crate::cache::{DirCache, LOADED_ALL, Place};
+use crate::core::{Core, Link};
+use crate::handles::Handle;
+use crate::request::{MakeSpec, OpenMode, Reply, Request};
+use crate::view::{NodeView, Rights};
+use crate::wait::{Progress, Ship, Step, Try, WaitKey};
+
+/// A shipped operation on its way.
+#[derive(Debug)]
+pub(crate) struct Shipped {
+    /// The operation, to be sent again to another master.
+    pub op: Op,
+    /// Directories that stay as they are here until it is answered.
+    pub frozen: Vec<Ino>,
+    /// The clock it was sent with.
+    pub wall: types::Timespec,
+}
+
+impl Core {
+    /// Tries a request; `Err` says what to wait for, or the refusal.
+    pub(crate) fn try_request(&mut self, request: &mut Request, progress: &mut Progress) -> Try<Reply> {
+        if self.link == Link::Lost {
+            return Err(FsError::Io.into());
+        }
+        if self.me.0 == 0 {
+            return Err(Step::Wait(WaitKey::Member));
+        }
+        if !self.is_lease_good() {
+            return Err(Step::Wait(WaitKey::Member));
+        }
+        if let Some(reply) = progress.done.take() {
+            return self.finish(reply, progress);
+        }
+        match request {
+            Request::Lookup { parent, name } => self.try_lookup(*parent, name),
+            Request::GetAttr { ino } => self.try_getattr(*ino, progress),
+            Request::SetAttr { ino, set, size } => self.try_setattr(*ino, set, *size, progress),
+            Request::ReadLink { ino } => self.try_readlink(*ino),
+            Request::Make { parent, name, spec } => self.try_make(*parent, name, spec, progress),
+            Request::Create { parent, name, spec, open, exclusive } => {
+                self.try_create(*parent, name, spec, *open, *exclusive, progress)
+            }
+            Request::TmpFile { parent, spec, open } => self.try_tmpfile(*parent, spec, *open, progress),
+            Request::Link { ino, parent, name } => self.try_link(*ino, *parent, name, progress),
+            Request::Unlink { parent, name } => self.try_unlink(*parent, name, progress),
+            Request::Rmdir { parent, name } => {
+                let op = Op::Rmdir { parent: *parent, name: checked(name)? };
+                self.run_op(&op, OperationKind::Rmdir, progress)?;
+                self.finish_dir(Reply::Done, progress)
+            }
+            Request::Rename { parent, name, new_parent, new_name, mode } => {
+                let (name, new_name) = (checked(name)?, checked(new_name)?);
+                let target_open_here = self.child_is_open(*new_parent, &new_name);
+                let op = Op::Rename {
+                    parent: *parent,
+                    name,
+                    new_parent: *new_parent,
+                    new_name,
+                    mode: *mode,
+                    target_open_here,
+                };
+                self.run_op(&op, OperationKind::Rename, progress)?;
+                self.finish_dir(Reply::Done, progress)
+            }
+            Request::Open { ino, open } => self.try_open(*ino, *open),
+            Request::Read { ino, offset, len } => self.try_read(*ino, *offset, *len),
+            Request::Write { ino, offset, data, append, kill_privileges } => {
+                if *kill_privileges {
+                    self.kill_privileges(*ino, progress)?;
+                }
+                let reply = self.try_write(*ino, *offset, &data.0, *append)?;
+                self.finish_data(reply, progress)
+            }
+            Request::Flush { ino, owner } => self.try_flush(*ino, *owner, progress),
+            Request::Release { ino, handle, flock } => self.try_release(*ino, *handle, *flock, progress),
+            Request::Fsync { ino } => self.try_fsync(*ino, progress),
+            Request::ReadDir { .. } => self.try_readdir(request),
+            Request::StatFs => Ok(self.statfs()),
+            Request::GetXattr { ino, name } => self.try_getxattr(*ino, name, progress),
+            Request::ListXattr { ino } => self.try_listxattr(*ino, progress),
+            Request::SetXattr { ino, name, value, mode } => {
+                let name = checked(name)?;
+                let op = Op::SetXattr { ino: *ino, name, value: value.clone(), mode: *mode };
+                self.need_place(*ino)?;
+                self.run_op(&op, OperationKind::Setxattr, progress)?;
+                self.finish(Reply::Done, progress)
+            }
+            Request::RemoveXattr { ino, name } => {
+                let op = Op::RemoveXattr { ino: *ino, name: checked(name)? };
+                self.need_place(*ino)?;
+                self.run_op(&op, OperationKind::Removexattr, progress)?;
+                self.finish(Reply::Done, progress)
+            }
+            Request::Allocate { ino, offset, len, mode } => {
+                let reply = self.try_allocate(*ino, *offset, *len, *mode)?;
+                self.finish_data(reply, progress)
+            }
+            Request::Seek { ino, offset, for_hole } => self.try_seek(*ino, *offset, *for_hole),
+            Request::SetLock { lock, wait } => self.try_set_lock(*lock, *wait, progress),
+            Request::Unlock { lock } => self.try_unlock(*lock, progress),
+            Request::TestLock { lock } => self.try_test_lock(*lock, progress),
+        }
+    }
+
+    fn try_make(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        spec: &MakeSpec,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
+        let name = checked(name)?;
+        let new = self.new_inode(spec, progress)?;
+        let kind = match spec.kind {
+            FileKind::Directory => OperationKind::Mkdir,
+            FileKind::Symlink => OperationKind::Symlink,
+            FileKind::File | FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                OperationKind::Mknod
+            }
+        };
+        let op = Op::Create { parent, name: name.clone(), new, split: false };
+        self.run_op(&op, kind, progress)?;
+        let entry = self.made_entry(parent, &name)?;
+        self.finish_dir(Reply::Entry(entry), progress)
+    }
+
+    fn try_create(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        spec: &MakeSpec,
+        open: OpenMode,
+        exclusive: bool,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
+        let checked_name = checked(name)?;
+        let new = self.new_inode(spec, progress)?;
+        // Born with tokens of its own where others share the directory.
+        let split = open.write && self.tokens.usable(ResourceId::dir(parent)) != LockMode::Ex;
+        let op = Op::Create { parent, name: checked_name.clone(), new, split };
+        match self.run_op(&op, OperationKind::Create, progress) {
+            Ok(_) => {}
+            Err(Step::Done(Reply::Error(FsError::Exists))) if !exclusive => {
+                // Another node was first: open what it made. A lookup is what counts the name for the kernel.
+                let reply = self.try_lookup(parent, name)?;
+                let Reply::Entry(entry) = reply else { return Ok(reply) };
+                if entry.attr.kind != FileKind::File {
+                    self.forget(entry.attr.ino, 1);
+                    return Err(FsError::Exists.into());
+                }
+                return match self.try_open(entry.attr.ino, open) {
+                    Ok(Reply::Opened(opened)) => Ok(Reply::Created(entry, opened)),
+                    Ok(other) => Ok(other),
+                    Err(step) => {
+                        self.forget(entry.attr.ino, 1);
+                        Err(step)
+                    }
+                };
+            }
+            Err(step) => return Err(step),
+        }
+        let entry = self.made_entry(parent, &checked_name)?;
+        let opened = self.open_handle(Handle { ino: entry.attr.ino, write: open.write });
+        self.note_open_told(entry.attr.ino);
+        self.finish_dir(Reply::Created(entry, crate::request::Opened { handle: opened, direct: open.append }), progress)
+    }
+
+    fn try_tmpfile(
+        &mut self,
+        parent: Ino,
+        spec: &MakeSpec,
+        open: OpenMode,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
+        let new = self.new_inode(spec, progress)?;
+        let ino = new.ino;
+        self.run_op(&Op::CreateOrphan { parent, new }, OperationKind::Create, progress)?;
+        let entry = self.own_entry(ino, progress)?;
+        let handle = self.open_handle(Handle { ino, write: open.write });
+        self.note_open_told(ino);
+        Ok(Reply::Created(entry, crate::request::Opened { handle, direct: open.append }))
+    }
+
+    fn try_link(&mut self, ino: Ino, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+        let name = checked(name)?;
+        self.need_place(ino)?;
+        let op = Op::Link { ino, parent, name: name.clone() };
+        self.run_op(&op, OperationKind::Link, progress)?;
+        let entry = self.made_entry(parent, &name)?;
+        self.finish_dir(Reply::Entry(entry), progress)
+    }
+
+    fn try_unlink(&mut self, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+        let name = checked(name)?;
+        let open_here = self.child_is_open(parent, &name);
+        let op = Op::Unlink { parent, name, open_here };
+        if let OpReply::Removed { ino, deleted: true } = self.run_op(&op, OperationKind::Unlink, progress)? {
+            self.live.remove(&ino);
+        }
+        self.finish_dir(Reply::Done, progress)
+    }
+
+    /// The entry of a name just made, for the kernel. Another node may have taken the token meanwhile.
+    fn made_entry(&mut self, parent: Ino, name: &Name) -> Try<crate::request::Entry> {
+        match self.try_lookup(parent, name.as_bytes())? {
+            Reply::Entry(entry) => Ok(entry),
+            // Made and removed again by others before we could look.
+            Reply::NoEntry(_) => Err(FsError::NotFound.into()),
+            other => Err(Step::Done(other)),
+        }
+    }
+
+    /// Runs an operation: here if the rights suffice, else at the master. Returns once it is answered.
+    pub(crate) fn run_op(&mut self, op: &Op, kind: OperationKind, progress: &mut Progress) -> Try<OpReply> {
+        match &progress.ship {
+            Some(Ship::Sent(seq)) => return Err(Step::Wait(WaitKey::Ship(*seq))),
+            Some(Ship::Answered(result)) => return (*result).map_err(Step::from),
+            None => {}
+        }
+        if self.config.read_only {
+            return Err(FsError::ReadOnly.into());
+        }
+        if self.log.bytes() > self.config.log_bytes_max {
+            self.metrics.log_waits.add(1);
+            self.send_batch(true);
+            return Err(Step::Wait(WaitKey::LogSpace));
+        }
+        if makes_something(op) {
+            self.need_space()?;
+        }
+        for dir in op.directories() {
+            self.need_thawed(dir)?;
+        }
+        if let Op::SetAttr { ino, .. } | Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } | Op::Link { ino, .. } =
+            op
+            && let Place::Covered(parent, _) = self.place(*ino)
+        {
+            self.need_thawed(parent)?;
+        }
+        let now = self.clock.now;
+        let context = OpContext { now: self.clock.wall, node: self.me };
+        let view = NodeView::new(self, Rights::Usable);
+        match op.plan(&view, &context) {
+            Ok(plan) => {
+                for dir in op.directories() {
+                    self.tokens.try_use(now, ResourceId::dir(dir), LockMode::Pr);
+                    self.note_used(dir);
+                }
+                self.metrics.operations_local.add(kind, 1);
+                self.apply_local(plan.changes);
+                Ok(plan.reply)
+            }
+            Err(ViewError::Refused(error)) => Err(error.into()),
+            Err(ViewError::Missing(_)) => {
+                if let Some(dir) = view.not_loaded.get() {
+                    return Err(Step::Wait(self.load_more(dir)));
+                }
+                let seq = self.ship(op, kind)?;
+                progress.ship = Some(Ship::Sent(seq));
+                Err(Step::Wait(WaitKey::Ship(seq)))
+            }
+        }
+    }
+
+    /// A directory that a shipped operation froze, or that is being given back, is not changed here meanwhile.
+    fn need_thawed(&mut self, dir: Ino) -> Try<()> {
+        if self.frozen.contains_key(&dir) && self.tokens.usable(ResourceId::dir(dir)) == LockMode::Ex {
+            return Err(Step::Wait(WaitKey::Thawed(dir)));
+        }
+        if self.tokens.is_releasing(ResourceId::dir(dir)) {
+            return Err(Step::Wait(WaitKey::Released(ResourceId::dir(dir))));
+        }
+        Ok(())
+    }
+
+    /// Sends an operation to the master, after everything it builds on.
+    fn ship(&mut self, op: &Op, kind: OperationKind) -> Try<OpSeq> {
+        let mut frozen = op.directories();
+        for ino in self.subjects(op) {
+            if let Place::Covered(parent, _) = self.place(ino) {
+                if self.tokens.usable(ResourceId::dir(parent)) == LockMode::Ex {
+                    // What we hold of the inode stays ours whatever the master does with its name.
+                    self.split_here(ino, Rights::Usable);
+                } else if self.live.contains_key(&ino) {
+                    return Err(Step::Wait(self.flush_wait(&[ino])));
+                }
+                frozen.push(parent);
+            }
+        }
+        frozen.retain(|dir| self.tokens.usable(ResourceId::dir(*dir)) == LockMode::Ex);
+        frozen.sort_unstable();
+        frozen.dedup();
+        for dir in &frozen {
+            *self.frozen.entry(*dir).or_default() += 1;
+        }
+        self.metrics.operations_shipped.add(kind, 1);
+        self.send_released();
+        self.send_batch(false);
+        self.last_op = OpSeq(self.last_op.0 + 1);
+        let seq = self.last_op;
+        let wall = self.clock.wall;
+        self.shipped.insert(seq, Shipped { op: op.clone(), frozen, wall });
+        self.shipped_since_sync = true;
+        self.send_ship(seq);
+        Ok(seq)
+    }
+
+    /// Sends a shipped operation, for the first time or again.
+    pub(crate) fn send_ship(&mut self, seq: OpSeq) {
+        let acked = self.shipped.keys().next().map_or(self.last_op, |first| OpSeq(first.0 - 1));
+        let Some(shipped) = self.shipped.get(&seq) else { return };
+        let message = ToMaster::Ship { seq, acked, now: shipped.wall, op: shipped.op.clone() };
+        self.send(message);
+    }
+
+    /// Inodes, other than directories named, that an operation is about.
+    fn subjects(&self, op: &Op) -> Vec<Ino> {
+        let child = |parent: &Ino, name: &Name| self.cached_child(*parent, name);
+        match op {
+            Op::Link { ino, .. } | Op::SetAttr { ino, .. } => vec![*ino],
+            Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } => vec![*ino],
+            Op::Unlink { parent, name, .. } => child(parent, name).into_iter().collect(),
+            Op::Rename { parent, name, new_parent, new_name, .. } => {
+                child(parent, name).into_iter().chain(child(new_parent, new_name)).collect()
+            }
+            Op::Create { .. }
+            | Op::Rmdir { .. }
+            | Op::Split { .. }
+            | Op::Merge { .. }
+            | Op::Reclaim { .. }
+            | Op::CreateOrphan { .. } => Vec::new(),
+        }
+    }
+
+    fn cached_child(&self, parent: Ino, name: &Name) -> Option<Ino> {
+        let dir = self.cache.dirs.get(&parent)?;
+        match dir.find(self.cookie_key.hash(name.as_bytes()), name) {
+            crate::cache::Found::Entry(_, entry) => Some(entry.dirent.ino),
+            crate::cache::Found::Absent(_)
+            | crate::cache::Found::NotLoaded
+            | crate::cache::Found::NoPlace => None,
+        }
+    }
+
+    fn child_is_open(&self, parent: Ino, name: &Name) -> bool {
+        self.cached_child(parent, name).is_some_and(|ino| self.known.get(&ino).is_some_and(|k| k.is_open()))
+    }
+
+    /// Gives a covered child keys and tokens of its own, held in EX, in a directory held in EX.
+    pub(crate) fn split_here(&mut self, ino: Ino, rights: Rights) {
+        let context = OpContext { now: self.clock.wall, node: self.me };
+        let planned = Op::Split { ino }.plan(&NodeView::new(self, rights), &context);
+        match planned {
+            Ok(plan) => self.apply_local(plan.changes),
+            Err(error) => log::error!("split of ino {ino} failed: {error:?}"),
+        }
+    }
+
+    /// Applies and logs changes made here under EX, and takes the tokens of what they make.
+    pub(crate) fn apply_local(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match &change {
+                Change::PutDirectory { ino, inode } if !self.cache.dirs.contains_key(ino) => {
+                    self.take_at_birth(ResourceId::dir(*ino));
+                    let mut dir = DirCache::new((**inode).clone(), self.clock.now);
+                    dir.loaded_to = LOADED_ALL;
+                    self.cache.dirs.insert(*ino, dir);
+                }
+                Change::PutAttr { ino, attr } if self.tokens.held(ResourceId::attr(*ino)) == LockMode::Nl => {
+                    self.take_at_birth(ResourceId::attr(*ino));
+                    self.cache.owns.entry(*ino).or_default().attr = Some(attr.clone());
+                    self.set_place(*ino, Place::Own);
+                }
+                Change::PutContent { ino, content } if self.tokens.held(ResourceId::file(*ino)) == LockMode::Nl => {
+                    self.take_at_birth(ResourceId::file(*ino));
+                    self.cache.owns.entry(*ino).or_default().content = Some(content.clone());
+                    self.set_place(*ino, Place::Own);
+                }
+                _ => self.cache.apply(&change),
+            }
+            if let Change::DeleteInode { ino, .. } = &change {
+                self.drop_deleted(*ino);
+            }
+            self.metrics.mutations.add(1);
+            self.log.append(change);
+        }
+        self.note_moves();
+    }
+
+    /// A token on something new: nobody else can know it. The next batch declares it.
+    fn take_at_birth(&mut self, resource: ResourceId) {
+        self.tokens.grant(self.clock.now, resource, LockMode::Ex);
+        self.metrics.tokens_granted.add(resource.kind.into(), 1);
+        self.log.declare(resource, LockMode::Ex);
+    }
+
+    /// Nothing is left of a deleted inode.
+    pub(crate) fn drop_deleted(&mut self, ino: Ino) {
+        for resource in [ResourceId::dir(ino), ResourceId::attr(ino), ResourceId::file(ino)] {
+            if self.tokens.held(resource) != LockMode::Nl {
+                self.tokens.forget(resource);
+                self.releases.remove(&resource);
+                self.wake(WaitKey::Released(resource));
+            }
+        }
+        self.live.remove(&ino);
+        self.old_content.remove(&ino);
+        self.cache.dirs.remove(&ino);
+        self.cache.owns.remove(&ino);
+        self.set_place(ino, Place::Unknown);
+    }
+
+    pub(crate) fn set_place(&mut self, ino: Ino, place: Place) {
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.place = place;
+        }
+    }
+
+    /// Setuid, setgid and capabilities go when somebody else writes.
+    pub(crate) fn kill_privileges(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+        if progress.flushed {
+            return Ok(());
+        }
+        let mode = self.attr_for_decision(ino)?;
+        if mode & 0o6000 != 0 {
+            let set = AttrSet { kill_privileges: true, ..AttrSet::default() };
+            self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
+            progress.ship = None;
+        }
+        progress.flushed = true;
+        Ok(())
+    }
+
+    fn new_inode(&mut self, spec: &MakeSpec, progress: &mut Progress) -> Try<NewInode> {
+        let ino = match progress.ino {
+            Some(ino) => ino,
+            None => self.take_inode_number()?,
+        };
+        progress.ino = Some(ino);
+        Ok(NewInode {
+            ino,
+            kind: spec.kind,
+            mode: spec.mode,
+            umask: spec.umask,
+            uid: spec.uid,
+            gid: spec.gid,
+            rdev: spec.rdev,
+            target: spec.target.clone(),
+        })
+    }
+
+    /// The next inode number of this node's own.
+    fn take_inode_number(&mut self) -> Try<Ino> {
+        let left: u64 = self.inode_numbers.iter().map(|r| r.end - r.start).sum();
+        if left < RESERVE_BELOW {
+            self.ask_numbers();
+        }
+        let Some(range) = self.inode_numbers.front_mut() else {
+            return Err(Step::Wait(WaitKey::Numbers));
+        };
+        let ino = Ino(range.start);
+        range.start += 1;
+        if range.is_empty() {
+            self.inode_numbers.pop_front();
+        }
+        Ok(ino)
+    }
+
+    /// Asks for more inode numbers and segments, once at a time.
+    pub(crate) fn ask_numbers(&mut self) {
+        if !self.reserve_asked && self.link == Link::Up {
+            self.reserve_asked = true;
+            self.send(ToMaster::Reserve { inodes: RESERVE_INODES, segments: RESERVE_SEGMENTS });
+        }
+    }
+
+    /// Ends a change of a directory: with dirsync it must be durable first.
+    pub(crate) fn finish_dir(&mut self, reply: Reply, progress: &mut Progress) -> Try<Reply> {
+        if self.config.dirsync || self.config.sync {
+            progress.done = Some(reply);
+            return Err(self.wait_durable(progress));
+        }
+        Ok(reply)
+    }
+
+    /// Ends any other change.
+    pub(crate) fn finish(&mut self, reply: Reply, progress: &mut Progress) -> Try<Reply> {
+        if let Some(seq) = progress.sync {
+            if self.log.durable() < seq {
+                progress.done = Some(reply);
+                return Err(Step::Wait(WaitKey::Durable));
+            }
+            return Ok(reply);
+        }
+        if self.config.sync {
+            progress.done = Some(reply);
+            return Err(self.wait_durable(progress));
+        }
+        Ok(reply)
+    }
+}
+
+/// Inode numbers asked for at once (DESIGN.md section 11).
+pub(crate) const RESERVE_INODES: u32 = 65_536;
+/// Segments asked for at once.
+pub(crate) const RESERVE_SEGMENTS: u32 = 16;
+const RESERVE_BELOW: u64 = 16_384;
+
+/// Whether an operation needs room that a full volume does not have.
+fn makes_something(op: &Op) -> bool {
+    match op {
+        Op::Create { .. } | Op::Link { .. } | Op::SetXattr { .. } | Op::CreateOrphan { .. } => true,
+        Op::Unlink { .. }
+        | Op::Rmdir { .. }
+        | Op::Rename { .. }
+        | Op::SetAttr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::Split { .. }
+        | Op::Merge { .. }
+        | Op::Reclaim { .. } => false,
+    }
+}
+
+/// Checks a name.
+pub(crate) fn checked(name: &[u8]) -> Try<Name> {
+    Name::new(name).map_err(|error| match error {
+        NameError::Invalid => FsError::Invalid.into(),
+        NameError::TooLong => FsError::NameTooLong.into(),
+    })
+}

@@ -1,0 +1,71 @@
+//! What a node's core asks of its driver.
+
+use chunk::SyncPlan;
+use types::{Ino, Micros, Name, Timespec};
+use wire::ToMaster;
+
+use crate::request::{Reply, RequestId};
+
+/// Both clocks, read together by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// For leases, hold times and patience: counts suspension.
+    pub now: Micros,
+    /// For stamps of files.
+    pub wall: Timespec,
+}
+
+/// What the driver must do. Sends keep their order.
+#[derive(Debug)]
+pub enum Output {
+    /// Send to the master. Lost only with the connection.
+    Send(ToMaster),
+    /// Answer a request that was not answered at once.
+    Reply(RequestId, Reply),
+    /// Take back what the kernel has, in this order, and report [`crate::Core::invalidated`].
+    Invalidate {
+        /// Number to report.
+        job: u64,
+        /// What.
+        list: Vec<Invalidation>,
+    },
+    /// Make segments durable and report [`crate::Core::synced`].
+    Sync {
+        /// Number to report.
+        job: u64,
+        /// What.
+        plan: SyncPlan,
+    },
+    /// Nothing more will come: everything is flushed and released.
+    Left,
+    /// The membership is lost; the mount answers errors from here on.
+    Lost(String),
+}
+
+/// One thing to take back from the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// A name, positive or negative: to be asked for again. May block while an operation of this kernel holds
+    /// the directory; after a few milliseconds the driver raises the epoch instead.
+    Name {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Name,
+    },
+    /// A directory's attributes and listing.
+    Directory {
+        /// The directory.
+        ino: Ino,
+    },
+    /// An inode's attributes.
+    Attr {
+        /// The inode.
+        ino: Ino,
+    },
+    /// An inode's attributes and pages. Waits for reads in progress.
+    Pages {
+        /// The inode.
+        ino: Ino,
+    },
+}

@@ -1,0 +1,243 @@
+//! What applications ask of a node and what they are told, free of any kernel's structures.
+
+use meta::ops::{AttrSet, RenameMode, XattrMode};
+use meta::{FileKind, FsError};
+use types::{Ino, Timespec};
+use wire::{ByteLock, LockOwner};
+
+/// Number of an open file or directory within a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandleId(pub u64);
+
+/// Number of a request while it is answered; the transport's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A request. Names are raw bytes: checking them is part of the answer.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "fields are those of the system calls named")]
+pub enum Request {
+    /// Resolves a name.
+    Lookup { parent: Ino, name: Box<[u8]> },
+    /// Attributes of an inode.
+    GetAttr { ino: Ino },
+    /// chmod, chown, utimensat, and truncation when `size` is given.
+    SetAttr { ino: Ino, set: AttrSet, size: Option<u64> },
+    /// Target of a symbolic link.
+    ReadLink { ino: Ino },
+    /// mknod, mkdir, symlink.
+    Make { parent: Ino, name: Box<[u8]>, spec: MakeSpec },
+    /// open with O_CREAT.
+    Create { parent: Ino, name: Box<[u8]>, spec: MakeSpec, open: OpenMode, exclusive: bool },
+    /// open with O_TMPFILE.
+    TmpFile { parent: Ino, spec: MakeSpec, open: OpenMode },
+    /// link.
+    Link { ino: Ino, parent: Ino, name: Box<[u8]> },
+    /// unlink.
+    Unlink { parent: Ino, name: Box<[u8]> },
+    /// rmdir.
+    Rmdir { parent: Ino, name: Box<[u8]> },
+    /// rename, renameat2.
+    Rename { parent: Ino, name: Box<[u8]>, new_parent: Ino, new_name: Box<[u8]>, mode: RenameMode },
+    /// open.
+    Open { ino: Ino, open: OpenMode },
+    /// read. The answer is data, or a job to read it with.
+    Read { ino: Ino, offset: u64, len: u32 },
+    /// write.
+    Write { ino: Ino, offset: u64, data: WriteData, append: bool, kill_privileges: bool },
+    /// close of one descriptor: locks of the owner go.
+    Flush { ino: Ino, owner: LockOwner },
+    /// Last close of a handle. `flock` drops the owner's flock.
+    Release { ino: Ino, handle: HandleId, flock: Option<LockOwner> },
+    /// fsync, fdatasync; of a file or a directory.
+    Fsync { ino: Ino },
+    /// readdir; with attributes if `plus`.
+    ReadDir { ino: Ino, after: u64, plus: bool, sink: Box<dyn DirSink> },
+    /// statfs.
+    StatFs,
+    /// getxattr.
+    GetXattr { ino: Ino, name: Box<[u8]> },
+    /// listxattr.
+    ListXattr { ino: Ino },
+    /// setxattr.
+    SetXattr { ino: Ino, name: Box<[u8]>, value: Box<[u8]>, mode: XattrMode },
+    /// removexattr.
+    RemoveXattr { ino: Ino, name: Box<[u8]> },
+    /// fallocate: room for a range, a hole, or zeros.
+    Allocate { ino: Ino, offset: u64, len: u64, mode: AllocateMode },
+    /// lseek for data or holes.
+    Seek { ino: Ino, offset: u64, for_hole: bool },
+    /// Takes an application's lock.
+    SetLock { lock: ByteLock, wait: bool },
+    /// Gives it up.
+    Unlock { lock: ByteLock },
+    /// Looks for one in the way.
+    TestLock { lock: ByteLock },
+}
+
+/// Bytes to write, owned while the request waits.
+#[derive(Debug)]
+pub struct WriteData(pub Box<[u8]>);
+
+/// What fallocate is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocateMode {
+    /// Nothing but perhaps a larger size.
+    Extend,
+    /// Nothing at all: room beyond the end without changing the size.
+    KeepSize,
+    /// A hole; the size stays.
+    PunchHole,
+    /// Zeros; the size may grow.
+    ZeroRange,
+    /// Zeros; the size stays.
+    ZeroRangeKeepSize,
+}
+
+/// A new inode, as the application describes it.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "fields are those of mknod(2)")]
+pub struct MakeSpec {
+    pub kind: FileKind,
+    pub mode: u32,
+    pub umask: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    pub target: Box<[u8]>,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenMode {
+    /// For writing (mappings may then store at any time until the handle is released).
+    pub write: bool,
+    /// With O_APPEND.
+    pub append: bool,
+    /// With O_SYNC or O_DSYNC.
+    pub sync: bool,
+}
+
+/// Whether the kernel may keep what it is told until it is invalidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// As long as it likes: a token stands behind it.
+    Yes,
+    /// Not at all.
+    No,
+}
+
+/// Attributes as a user sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are those of stat(2)")]
+pub struct Attr {
+    pub ino: Ino,
+    pub generation: u32,
+    pub kind: FileKind,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    pub size: u64,
+    /// Bytes stored.
+    pub stored_bytes: u64,
+    pub atime: Timespec,
+    pub mtime: Timespec,
+    pub ctime: Timespec,
+    pub btime: Timespec,
+}
+
+/// A name resolved: the kernel's count of lookups of the inode goes up by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode.
+    pub attr: Attr,
+    /// Whether the name may be kept.
+    pub keep_name: Keep,
+    /// Whether the attributes may be kept.
+    pub keep_attr: Keep,
+}
+
+/// A file opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// To pass to Release.
+    pub handle: HandleId,
+    /// Pages must not be cached through this handle.
+    pub direct: bool,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub enum Reply {
+    /// Refused.
+    Error(FsError),
+    /// Done.
+    Done,
+    /// A name resolved or made.
+    Entry(Entry),
+    /// No such name.
+    NoEntry(Keep),
+    /// A file made and opened.
+    Created(Entry, Opened),
+    /// Attributes.
+    Attr(Attr, Keep),
+    /// A file opened.
+    Opened(Opened),
+    /// Bytes: of a file, a link's target, an attribute or a list of names.
+    Data(Vec<u8>),
+    /// Bytes that are still to be read from segments: run the job, then [`crate::Core::read_done`].
+    ReadJob(ReadJob),
+    /// Bytes taken. `moved` says that they went elsewhere than the kernel believes (O_APPEND).
+    Written {
+        /// How many.
+        len: u32,
+        /// Where they went, if not where the kernel thought.
+        moved_to: Option<u64>,
+    },
+    /// A directory's entries.
+    Dir(Box<dyn DirSink>),
+    /// Figures of the volume.
+    StatFs(StatFs),
+    /// An offset found.
+    Offset(u64),
+    /// The lock in the way, or none.
+    Lock(Option<ByteLock>),
+}
+
+/// Figures of the volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are those of statvfs(3), in bytes")]
+pub struct StatFs {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub available_bytes: u64,
+    pub inodes_used: u64,
+}
+
+/// Takes directory entries in the form that the asker wants.
+pub trait DirSink: Send + std::fmt::Debug {
+    /// Adds an entry; `offset` continues after it. Returns false, and adds nothing, when full.
+    ///
+    /// `entry` is given only when attributes were asked for and are at hand.
+    fn push(&mut self, name: &[u8], ino: Ino, kind: FileKind, offset: u64, entry: Option<&Entry>) -> bool;
+
+    /// For the asker to find its own type again.
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
+}
+
+/// Bytes to gather from segments and memory.
+#[derive(Debug)]
+pub struct ReadJob {
+    /// The file.
+    pub ino: Ino,
+    /// Length of the answer in bytes.
+    pub len: usize,
+    /// Parts to read from segments: where in the answer, and what.
+    pub parts: Vec<(usize, chunk::Extent)>,
+    /// Bytes that are newer, to lay over: where in the answer, and what.
+    pub overlay: Vec<(usize, Box<[u8]>)>,
+    /// Pin to give to [`crate::Core::read_done`].
+    pub pin: u64,
+}

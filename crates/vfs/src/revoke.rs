@@ -1,0 +1,346 @@
+//! Giving rights back: take back what the kernel has, flush what the right covers, tell the master.
+//!
+//! Stages of a release, in order (DESIGN.md section 7, "Taking back"):
+//!
+//! 1. *Dropping*: the kernel's caches are invalidated. Reads and writes of pages are still served under the
+//!    old right, for they hold page locks that the invalidation waits for; what was served meanwhile is
+//!    invalidated again, until a round stays quiet.
+//! 2. *Flushing*: content that the right covers becomes durable and is logged. Nothing is served.
+//! 3. The batch and then the release are sent, in this order, on one connection.
+
+use meta::FileKind;
+use types::{Ino, LockMode, Micros, ResourceId, ResourceKind};
+use wire::{OpenReport, ToMaster};
+
+use crate::cache::Place;
+use crate::core::Core;
+use crate::outputs::{Clock, Invalidation, Output};
+use crate::view::Rights;
+use crate::wait::WaitKey;
+use lock::Revocation;
+
+/// A release on its way.
+#[derive(Debug)]
+pub(crate) struct Release {
+    from: LockMode,
+    to: LockMode,
+    stage: Stage,
+    since: Micros,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Dropping,
+    Flushing(u64),
+}
+
+/// An invalidation on its way.
+#[derive(Debug)]
+pub(crate) struct InvalidateJob {
+    pub purpose: Purpose,
+    /// Inodes whose pages it takes back.
+    pub pages: Vec<Ino>,
+    pub rounds: u32,
+}
+
+/// What an invalidation is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// A release.
+    Release(ResourceId),
+    /// A forget of the master's, to be acknowledged.
+    Forget {
+        seq: u64,
+        open: Vec<Ino>,
+    },
+    /// Nobody waits for it.
+    Alone,
+}
+
+impl Core {
+    /// Whether the kernel's caches under `resource` are being taken back right now.
+    pub(crate) fn is_dropping(&self, resource: ResourceId) -> bool {
+        self.releases.get(&resource).is_some_and(|r| r.stage == Stage::Dropping)
+    }
+
+    /// Carries out a revoke whose time has come, or a release of our own.
+    pub(crate) fn start_release(&mut self, revocation: Revocation) {
+        let Revocation { resource, from, mut to } = revocation;
+        self.metrics.tokens_revoked.add(resource.kind.into(), 1);
+        let ino = resource.ino;
+        let has_writers = self.known.get(&ino).is_some_and(|k| k.writers > 0);
+        if resource.kind == ResourceKind::File && has_writers {
+            // A mapping could store to a page without asking: EX or no page at all.
+            to = LockMode::Nl;
+        }
+        let release = Release { from, to, stage: Stage::Dropping, since: self.clock.now };
+        self.releases.insert(resource, release);
+        let (list, pages) = match to {
+            LockMode::Nl => self.kernel_has(resource),
+            LockMode::Pr | LockMode::Ex => (Vec::new(), Vec::new()),
+        };
+        if list.is_empty() {
+            self.flush_release(resource);
+        } else {
+            self.invalidate(Purpose::Release(resource), list, pages);
+        }
+    }
+
+    /// What the kernel may have under a resource, in the order to take it back.
+    fn kernel_has(&self, resource: ResourceId) -> (Vec<Invalidation>, Vec<Ino>) {
+        let ino = resource.ino;
+        let (mut list, mut pages) = (Vec::new(), Vec::new());
+        let mut child = |list: &mut Vec<Invalidation>, ino: Ino| match self.known.get(&ino) {
+            Some(known) if known.pages_out => {
+                list.push(Invalidation::Pages { ino });
+                pages.push(ino);
+            }
+            Some(known) if known.attr_out => list.push(Invalidation::Attr { ino }),
+            Some(_) | None => {}
+        };
+        match resource.kind {
+            ResourceKind::Dir => {
+                let Some(dir) = self.cache.dirs.get(&ino) else { return (list, pages) };
+                for entry in dir.entries.values().filter(|e| e.name_out) {
+                    list.push(Invalidation::Name { parent: ino, name: entry.dirent.name.clone() });
+                }
+                for name in &dir.negatives {
+                    list.push(Invalidation::Name { parent: ino, name: name.clone() });
+                }
+                if dir.kernel_has_self || self.known.get(&ino).is_some_and(|k| k.attr_out) {
+                    list.push(Invalidation::Directory { ino });
+                }
+                for entry in dir.entries.values().filter(|e| e.dirent.covered().is_some()) {
+                    child(&mut list, entry.dirent.ino);
+                }
+            }
+            ResourceKind::File => child(&mut list, ino),
+            ResourceKind::Attr => {
+                if self.known.get(&ino).is_some_and(|k| k.attr_out) {
+                    list.push(Invalidation::Attr { ino });
+                }
+            }
+            ResourceKind::Rename => {}
+        }
+        (list, pages)
+    }
+
+    /// Orders an invalidation.
+    pub(crate) fn invalidate(&mut self, purpose: Purpose, list: Vec<Invalidation>, pages: Vec<Ino>) {
+        for ino in &pages {
+            if let Some(known) = self.known.get_mut(ino) {
+                known.served_while_dropping = false;
+            }
+        }
+        let job = self.number();
+        self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0 });
+        self.outputs.push_back(Output::Invalidate { job, list });
+    }
+
+    /// An invalidation that [`Output::Invalidate`] asked for is done.
+    pub fn invalidated(&mut self, clock: Clock, job: u64) {
+        self.clock = clock;
+        let Some(mut done) = self.jobs.remove(&job) else { return };
+        // Pages filled while the call ran may have come after it looked.
+        let again: Vec<Ino> = done.pages.iter().copied().filter(|ino| self.was_served(*ino)).collect();
+        if !again.is_empty() && done.rounds < ROUNDS_MAX {
+            done.rounds += 1;
+            for ino in &again {
+                if let Some(known) = self.known.get_mut(ino) {
+                    known.served_while_dropping = false;
+                }
+            }
+            let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
+            self.jobs.insert(job, done);
+            self.outputs.push_back(Output::Invalidate { job, list });
+            return;
+        }
+        if done.rounds == ROUNDS_MAX {
+            log::warn!("pages of {again:?} were read again in each of {ROUNDS_MAX} rounds of invalidation");
+        }
+        for ino in &done.pages {
+            self.old_content.remove(ino);
+            if let Some(known) = self.known.get_mut(ino) {
+                known.pages_out = false;
+                known.attr_out = false;
+            }
+        }
+        match done.purpose {
+            Purpose::Release(resource) => self.flush_release(resource),
+            Purpose::Forget { seq, open } => self.acknowledge(seq, open),
+            Purpose::Alone => {}
+        }
+        self.settle();
+    }
+
+    fn was_served(&self, ino: Ino) -> bool {
+        self.pinned.contains_key(&ino) || self.known.get(&ino).is_some_and(|k| k.served_while_dropping)
+    }
+
+    /// Second stage: what the right covers is flushed.
+    fn flush_release(&mut self, resource: ResourceId) {
+        let Some(release) = self.releases.get(&resource) else { return };
+        let (from, to) = (release.from, release.to);
+        let mut inos = Vec::new();
+        if self.tokens.held(resource) == LockMode::Ex || from == LockMode::Ex {
+            match resource.kind {
+                ResourceKind::Dir => {
+                    self.split_open_children(resource.ino, to);
+                    let mut live: Vec<Ino> = self.live.keys().copied().collect();
+                    live.sort_unstable();
+                    inos.extend(live.into_iter().filter(
+                        |ino| matches!(self.place(*ino), Place::Covered(parent, _) if parent == resource.ino),
+                    ));
+                }
+                ResourceKind::File => inos.push(resource.ino),
+                ResourceKind::Attr | ResourceKind::Rename => {}
+            }
+        }
+        match self.flush(&inos) {
+            Some(job) => {
+                if let Some(release) = self.releases.get_mut(&resource) {
+                    release.stage = Stage::Flushing(job);
+                }
+            }
+            None => self.finish_release(resource),
+        }
+    }
+
+    /// Children that are open here keep tokens of their own when their directory is given back.
+    ///
+    /// Down to PR that concerns those open for writing: for the others PR is enough.
+    fn split_open_children(&mut self, dir: Ino, to: LockMode) {
+        let Some(cached) = self.cache.dirs.get(&dir) else { return };
+        let is_open = |ino: &Ino| {
+            self.known.get(ino).is_some_and(|k| k.writers > 0 || to == LockMode::Nl && k.readers > 0)
+        };
+        let mut open: Vec<Ino> = Vec::new();
+        if cached.entries.len() < self.handles.len() {
+            open.extend(cached.entries.values().filter(|e| e.dirent.covered().is_some()).map(|e| e.dirent.ino));
+        } else {
+            open.extend(self.handles.values().map(|h| h.ino));
+            open.sort_unstable();
+            open.dedup();
+        }
+        open.retain(|ino| is_open(ino) && matches!(self.place(*ino), Place::Covered(p, _) if p == dir));
+        for ino in open {
+            self.split_here(ino, Rights::Held);
+        }
+    }
+
+    /// A flush has ended that releases may have waited for.
+    pub(crate) fn go_on_releasing(&mut self, job: u64) {
+        let mut ready: Vec<ResourceId> = self
+            .releases
+            .iter()
+            .filter(|(_, release)| release.stage == Stage::Flushing(job))
+            .map(|(resource, _)| *resource)
+            .collect();
+        ready.sort_unstable();
+        for resource in ready {
+            // Writes served while the flush ran under a right that stays (EX to PR stops them): once more.
+            self.flush_release(resource);
+        }
+    }
+
+    /// Last stage: the master is told.
+    fn finish_release(&mut self, resource: ResourceId) {
+        let Some(release) = self.releases.remove(&resource) else { return };
+        let ino = resource.ino;
+        let mut open = Vec::new();
+        if resource.kind == ResourceKind::Dir {
+            open = self.report_open(ino, release.to);
+        }
+        if release.to == LockMode::Nl {
+            self.forget_cached(resource);
+        }
+        self.tokens.released(resource, release.to);
+        self.metrics.tokens_released.add(resource.kind.into(), 1);
+        self.metrics.revoke_latency.record(self.clock.now.since(release.since).0);
+        self.released.push((resource, release.to));
+        self.released_open.extend(open);
+        self.wake(WaitKey::Released(resource));
+    }
+
+    /// Tells the master what was given back since the last call, after what was changed under it.
+    pub(crate) fn send_released(&mut self) {
+        if self.released.is_empty() {
+            return;
+        }
+        let list = std::mem::take(&mut self.released);
+        let open = std::mem::take(&mut self.released_open);
+        self.send_batch(false);
+        self.send(ToMaster::Release { list, open });
+    }
+
+    /// Children of `dir` that are open here and whose opens the master must know from now on.
+    fn report_open(&mut self, dir: Ino, to: LockMode) -> Vec<OpenReport> {
+        let mut inos: Vec<Ino> = self.handles.values().map(|h| h.ino).collect();
+        inos.sort_unstable();
+        inos.dedup();
+        let mut open = Vec::new();
+        for ino in inos {
+            let is_covered = matches!(self.place(ino), Place::Covered(p, _) if p == dir) && to == LockMode::Nl;
+            let is_own = self.place(ino) == Place::Own;
+            let Some(known) = self.known.get_mut(&ino) else { continue };
+            if is_covered || is_own && !known.open_told {
+                known.open_told = true;
+                if is_covered {
+                    known.place = Place::Unknown;
+                }
+                open.push(OpenReport { ino });
+            }
+        }
+        open
+    }
+
+    /// Drops what a released token covered.
+    fn forget_cached(&mut self, resource: ResourceId) {
+        let ino = resource.ino;
+        match resource.kind {
+            ResourceKind::Dir => {
+                let Some(dir) = self.cache.dirs.remove(&ino) else { return };
+                for entry in dir.entries.values() {
+                    let child = entry.dirent.ino;
+                    self.pages.remove(&child);
+                    if entry.dirent.kind() != FileKind::Directory
+                        && let Some(known) = self.known.get_mut(&child)
+                        && matches!(known.place, Place::Covered(parent, _) if parent == ino)
+                    {
+                        known.place = Place::Unknown;
+                        known.attr_out = false;
+                    }
+                }
+                if let Some(known) = self.known.get_mut(&ino) {
+                    known.attr_out = false;
+                }
+            }
+            ResourceKind::Attr => self.forget_half(ino, |own| own.attr = None),
+            ResourceKind::File => {
+                self.pages.remove(&ino);
+                self.live.remove(&ino);
+                self.forget_half(ino, |own| own.content = None);
+            }
+            ResourceKind::Rename => {}
+        }
+    }
+
+    fn forget_half(&mut self, ino: Ino, forget: impl FnOnce(&mut crate::cache::OwnCache)) {
+        if let Some(own) = self.cache.owns.get_mut(&ino) {
+            forget(own);
+            if own.attr.is_none() && own.content.is_none() {
+                self.cache.owns.remove(&ino);
+                // It may fall back into its directory before it is asked for again.
+                if self.place(ino) == Place::Own {
+                    self.set_place(ino, Place::Unknown);
+                }
+            }
+        }
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.attr_out = false;
+        }
+    }
+}
+
+/// Rounds of invalidation after which a file read without pause is given up on, with a warning.
+const ROUNDS_MAX: u32 = 64;

@@ -1,0 +1,126 @@
+//! Requests that wait, and what for.
+
+use meta::{FsError, Inode, OpReply};
+use types::{BatchSeq, Ino, Micros, OpSeq, ResourceId};
+use wire::{ByteLock, FetchWhat, Want};
+
+use crate::request::{Reply, Request};
+
+/// What a parked request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WaitKey {
+    /// The master's answer to an acquire.
+    Want(Want),
+    /// The master's answer to a fetch.
+    Fetch(FetchWhat),
+    /// The outcome of a shipped operation.
+    Ship(OpSeq),
+    /// The end of a release or revoke that is being carried out.
+    Released(ResourceId),
+    /// The end of a shipped operation that froze the directory.
+    Thawed(Ino),
+    /// The next range of a directory.
+    Loaded(Ino),
+    /// Room in the log.
+    LogSpace,
+    /// The end of a flush of content.
+    Flush(u64),
+    /// News of durable batches.
+    Durable,
+    /// Inode numbers or segments.
+    Numbers,
+    /// The master's answer to a lock request.
+    Lock(u64),
+    /// Being a member.
+    Member,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub struct Parked {
+    /// The request.
+    pub request: Request,
+    /// How far it came.
+    pub progress: Progress,
+    /// What it waits for.
+    pub key: WaitKey,
+}
+
+/// What a request keeps from one try to the next.
+#[derive(Debug)]
+pub struct Progress {
+    /// When it came.
+    pub since: Micros,
+    /// The number given to the inode it makes.
+    pub ino: Option<Ino>,
+    /// Its shipped operation.
+    pub ship: Option<Ship>,
+    /// The answer, once the operation is done and only durability is awaited.
+    pub done: Option<Reply>,
+    /// The batch whose durability it awaits.
+    pub sync: Option<BatchSeq>,
+    /// Whether its content is flushed.
+    pub flushed: bool,
+    /// Attributes told for this once.
+    pub glimpse: Option<Box<Inode>>,
+    /// Why its acquire failed.
+    pub error: Option<FsError>,
+    /// Its lock request and the answer.
+    pub lock: Option<(u64, Option<LockAnswer>)>,
+    /// Fetched attributes.
+    pub xattrs: Option<Vec<(types::Name, Box<[u8]>)>>,
+}
+
+/// A shipped operation of a request.
+#[derive(Debug)]
+pub enum Ship {
+    /// On its way.
+    Sent(OpSeq),
+    /// Answered.
+    Answered(Result<OpReply, FsError>),
+}
+
+/// Answer to a lock request.
+#[derive(Debug)]
+pub struct LockAnswer {
+    /// Why not.
+    pub error: Option<FsError>,
+    /// Of a test: what is in the way.
+    pub conflict: Option<ByteLock>,
+}
+
+impl Progress {
+    /// A request that came at `now`.
+    pub fn new(now: Micros) -> Self {
+        Self {
+            since: now,
+            ino: None,
+            ship: None,
+            done: None,
+            sync: None,
+            flushed: false,
+            glimpse: None,
+            error: None,
+            lock: None,
+            xattrs: None,
+        }
+    }
+}
+
+/// Outcome of a try.
+#[derive(Debug)]
+pub enum Step {
+    /// Answered.
+    Done(Reply),
+    /// To be tried again after this.
+    Wait(WaitKey),
+}
+
+impl From<FsError> for Step {
+    fn from(error: FsError) -> Self {
+        Self::Done(Reply::Error(error))
+    }
+}
+
+/// Lets `?` leave a try early with its outcome.
+pub type Try<T> = Result<T, Step>;

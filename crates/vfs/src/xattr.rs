@@ -1,0 +1,70 @@
+//! Extended attributes, reading. Writing runs as an operation.
+
+use meta::{FsError, InodeAttr, Xattrs};
+use obs::OperationKind;
+use types::{Ino, LockMode, Name, ResourceId};
+use wire::{FetchWhat, Want};
+
+use crate::cache::Place;
+use crate::core::Core;
+use crate::request::Reply;
+use crate::wait::{Progress, Step, Try};
+
+impl Core {
+    pub(crate) fn try_getxattr(&mut self, ino: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+        let name = crate::namespace::checked(name)?;
+        let list = self.xattrs(ino, progress)?;
+        self.metrics.operations_local.add(OperationKind::Getxattr, 1);
+        match list.into_iter().find(|(n, _)| *n == name) {
+            Some((_, value)) => Ok(Reply::Data(value.into_vec())),
+            None => Err(FsError::NoAttribute.into()),
+        }
+    }
+
+    pub(crate) fn try_listxattr(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
+        let list = self.xattrs(ino, progress)?;
+        self.metrics.operations_local.add(OperationKind::Listxattr, 1);
+        let mut names = Vec::new();
+        for (name, _) in list {
+            names.extend_from_slice(name.as_bytes());
+            names.push(0);
+        }
+        Ok(Reply::Data(names))
+    }
+
+    fn xattrs(&mut self, ino: Ino, progress: &mut Progress) -> Try<Vec<(Name, Box<[u8]>)>> {
+        if let Some(list) = progress.xattrs.take() {
+            return Ok(list);
+        }
+        match self.attr_half(ino, progress)? {
+            Xattrs::Embedded { list } => Ok(list),
+            Xattrs::Spilled {} => Err(Step::Wait(self.fetch(FetchWhat::Xattrs { ino }))),
+        }
+    }
+
+    /// The attributes embedded in the names' half of an inode, under a token.
+    fn attr_half(&mut self, ino: Ino, progress: &mut Progress) -> Try<Xattrs> {
+        let xattrs = |attr: &InodeAttr| attr.xattrs.clone();
+        if self.cache.dirs.contains_key(&ino) && self.may_read_dir(ino) {
+            if let Some(dir) = self.cache.dirs.get(&ino) {
+                return Ok(xattrs(&dir.inode.attr));
+            }
+        }
+        if self.tokens.usable(ResourceId::attr(ino)).permits(LockMode::Pr)
+            && let Some(attr) = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref())
+        {
+            return Ok(xattrs(attr));
+        }
+        if let Place::Covered(parent, cookie) = self.place(ino)
+            && self.may_read_dir(parent)
+            && let Some(entry) = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie))
+            && let Some(inode) = entry.dirent.covered().filter(|_| entry.dirent.ino == ino)
+        {
+            return Ok(xattrs(&inode.attr));
+        }
+        if let Some(inode) = progress.glimpse.take() {
+            return Ok(inode.attr.xattrs);
+        }
+        Err(Step::Wait(self.want(Want::Attr { ino })))
+    }
+}

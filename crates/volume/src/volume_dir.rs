@@ -1,0 +1,125 @@
+//! An opened volume directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::VolumeError;
+use crate::filesystem::check_local;
+use crate::header::Header;
+
+/// A volume directory whose header was read and found good.
+///
+/// Holds the run directory open, so that sockets are found whatever the length of the path.
+#[derive(Debug)]
+pub struct Volume {
+    path: PathBuf,
+    header: Header,
+    run_dir: File,
+}
+
+impl Volume {
+    /// Opens the volume at `path`. Takes no lock and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Each case of [`VolumeError`] that concerns an existing directory, naming the path.
+    pub fn open(path: &Path) -> Result<Self, VolumeError> {
+        let given = path;
+        let path = fs::canonicalize(given).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => VolumeError::Missing { path: given.to_owned() },
+            _ => VolumeError::io("resolve the path of", given, error),
+        })?;
+        let metadata = fs::metadata(&path).map_err(|e| VolumeError::io("examine it", &path, e))?;
+        if !metadata.is_dir() {
+            return Err(VolumeError::NotADirectory { path });
+        }
+        let dir = File::open(&path).map_err(|e| VolumeError::io("open the directory", &path, e))?;
+        let header = read_header(&path)?;
+        check_local(&path, &dir)?;
+        check_parts(&path)?;
+        let run = path.join(RUN_DIR);
+        let run_dir = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::DIRECTORY.bits() as i32)
+            .open(&run)
+            .map_err(|e| VolumeError::io("open", &run, e))?;
+        Ok(Self { path, header, run_dir })
+    }
+
+    /// Absolute path without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was fixed when the volume was made.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Directory of the metadata engine.
+    pub fn meta_dir(&self) -> PathBuf {
+        self.path.join(META_DIR)
+    }
+
+    /// Directory of the segments.
+    pub fn segments_dir(&self) -> PathBuf {
+        self.path.join(SEGMENTS_DIR)
+    }
+
+    pub(crate) fn run_dir(&self) -> &File {
+        &self.run_dir
+    }
+
+    pub(crate) fn run_path(&self) -> PathBuf {
+        self.path.join(RUN_DIR)
+    }
+}
+
+fn read_header(path: &Path) -> Result<Header, VolumeError> {
+    let file = path.join(HEADER_FILE);
+    let opened = match File::open(&file) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let path = path.to_owned();
+            let is_half_made = fs::symlink_metadata(path.join(HEADER_NEW_FILE)).is_ok();
+            return Err(match is_half_made {
+                true => VolumeError::HalfFormatted { path },
+                false => VolumeError::NotAVolume { path },
+            });
+        }
+        Err(error) => return Err(VolumeError::io("open the header", &file, error)),
+    };
+    let mut bytes = Vec::new();
+    opened
+        .take(HEADER_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(|e| VolumeError::io("read the header", &file, e))?;
+    Header::decode(&bytes, path)
+}
+
+fn check_parts(path: &Path) -> Result<(), VolumeError> {
+    for part in DIRECTORIES.into_iter().chain([LOCK_FILE, RESERVE_FILE]) {
+        match fs::metadata(path.join(part)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(VolumeError::MissingPart { path: path.to_owned(), part });
+            }
+            Err(error) => return Err(VolumeError::io("examine", &path.join(part), error)),
+        }
+    }
+    Ok(())
+}
+
+/// More than any header will have.
+const HEADER_BYTES_MAX: u64 = 64 << 10;
+
+pub(crate) const HEADER_FILE: &str = "holdfast.volume";
+pub(crate) const HEADER_NEW_FILE: &str = "holdfast.volume.new";
+pub(crate) const LOCK_FILE: &str = "master.lock";
+pub(crate) const RESERVE_FILE: &str = "reserve";
+pub(crate) const META_DIR: &str = "meta";
+pub(crate) const SEGMENTS_DIR: &str = "segments";
+pub(crate) const RUN_DIR: &str = "run";
+pub(crate) const DIRECTORIES: [&str; 3] = [META_DIR, SEGMENTS_DIR, RUN_DIR];

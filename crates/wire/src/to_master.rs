@@ -1,0 +1,361 @@
+//! What a node says.
+
+use meta::{Change, Content, Op};
+use types::{BatchSeq, Epoch, Ino, LockMode, NodeId, OpSeq, ResourceId, Timespec, codec_enum, codec_struct};
+
+/// A message from a node to the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToMaster {
+    /// First message of a connection.
+    Hello {
+        /// [`crate::PROTOCOL_VERSION`].
+        version: u32,
+        /// The volume's identity.
+        volume: Vec<u64>,
+        /// Who the node was under an earlier master, 0 if it is new.
+        rejoin: NodeId,
+        /// The epoch it knows.
+        epoch: Epoch,
+        /// Its process.
+        pid: u32,
+        /// Start time of that process in clock ticks, which tells it from a later one of the same number.
+        pid_start: u64,
+        /// Host and mount point, for people.
+        label: String,
+        /// Device of the mount, `major:minor`, which names its control socket.
+        device: String,
+    },
+    /// Keeps the lease when there is nothing else to say.
+    Ping {},
+    /// Asks for what is needed to serve an inode.
+    Acquire {
+        /// Number of the request, the sender's own.
+        request: u64,
+        /// What is needed.
+        want: Want,
+    },
+    /// Asks for the next range of entries of a directory the sender holds.
+    More {
+        /// The directory.
+        dir: Ino,
+        /// After this cookie.
+        after: u64,
+    },
+    /// Asks for a record that grants do not carry. Valid under a token on what covers it.
+    Fetch {
+        /// Number of the request.
+        request: u64,
+        /// What to read.
+        what: FetchWhat,
+    },
+    /// Runs an operation at the master.
+    Ship {
+        /// Its number.
+        seq: OpSeq,
+        /// Results up to here have arrived and need not be kept.
+        acked: OpSeq,
+        /// The sender's clock, to stamp.
+        now: Timespec,
+        /// The operation.
+        op: Op,
+    },
+    /// A piece of the write-behind log.
+    Batch {
+        /// Its number.
+        seq: BatchSeq,
+        /// Tokens kept on what the batch makes; undeclared is NL.
+        kept: Vec<(ResourceId, LockMode)>,
+        /// What it changes.
+        changes: Vec<Change>,
+        /// Whether [`crate::FromMaster::Durable`] is awaited by somebody.
+        sync: bool,
+    },
+    /// Gives rights up: the answer to a revoke, or by itself.
+    Release {
+        /// What, and what the sender keeps of it.
+        list: Vec<(ResourceId, LockMode)>,
+        /// Inodes that the sender has open and that released directories covered until now.
+        open: Vec<OpenReport>,
+    },
+    /// The last handle of an uncovered inode was closed here.
+    Closed {
+        /// The inode.
+        ino: Ino,
+    },
+    /// Acknowledges a forget.
+    Forgotten {
+        /// Its number.
+        seq: u64,
+        /// Inodes of removed names that the sender has open.
+        open: Vec<Ino>,
+    },
+    /// Answers a glimpse.
+    Glimpsed {
+        /// Number of the glimpse.
+        seq: u64,
+        /// Content without its body, of those still held.
+        contents: Vec<(Ino, Content)>,
+    },
+    /// Locks or unlocks for an application, or asks.
+    Lock {
+        /// Number of the request.
+        request: u64,
+        /// What to do.
+        op: LockOp,
+    },
+    /// Gives up a lock request that waits.
+    CancelLock {
+        /// Number of the request.
+        request: u64,
+    },
+    /// Asks for more inode numbers and segments.
+    Reserve {
+        /// Inode numbers wanted, 0 for none.
+        inodes: u32,
+        /// Segments wanted, 0 for none.
+        segments: u32,
+    },
+    /// Tells a new master what the sender holds.
+    Reassert {
+        /// One part of it.
+        part: ReassertPart,
+        /// Whether this was the last part.
+        done: bool,
+    },
+    /// Leaves the volume: everything is flushed and released.
+    Bye {},
+}
+
+codec_enum!(ToMaster, "message to the master", {
+    1 => Hello { version, volume, rejoin, epoch, pid, pid_start, label, device },
+    2 => Ping {},
+    3 => Acquire { request, want },
+    4 => More { dir, after },
+    5 => Fetch { request, what },
+    6 => Ship { seq, acked, now, op },
+    7 => Batch { seq, kept, changes, sync },
+    8 => Release { list, open },
+    9 => Closed { ino },
+    10 => Forgotten { seq, open },
+    11 => Glimpsed { seq, contents },
+    12 => Lock { request, op },
+    13 => CancelLock { request },
+    14 => Reserve { inodes, segments },
+    15 => Reassert { part, done },
+    16 => Bye {},
+});
+
+impl ToMaster {
+    /// Labels of the kinds, in the order of [`ToMaster::kind`].
+    pub const KINDS: [&'static str; 16] = [
+        "hello", "ping", "acquire", "more", "fetch", "ship", "batch", "release", "closed", "forgotten",
+        "glimpsed", "lock", "cancel_lock", "reserve", "reassert", "bye",
+    ];
+
+    /// Index of the message's kind in [`ToMaster::KINDS`].
+    pub const fn kind(&self) -> usize {
+        match self {
+            Self::Hello { .. } => 0,
+            Self::Ping {} => 1,
+            Self::Acquire { .. } => 2,
+            Self::More { .. } => 3,
+            Self::Fetch { .. } => 4,
+            Self::Ship { .. } => 5,
+            Self::Batch { .. } => 6,
+            Self::Release { .. } => 7,
+            Self::Closed { .. } => 8,
+            Self::Forgotten { .. } => 9,
+            Self::Glimpsed { .. } => 10,
+            Self::Lock { .. } => 11,
+            Self::CancelLock { .. } => 12,
+            Self::Reserve { .. } => 13,
+            Self::Reassert { .. } => 14,
+            Self::Bye {} => 15,
+        }
+    }
+}
+
+/// What a node needs. Requests name the inode; the grant says what covers it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Want {
+    /// A directory's entries and attributes, to read.
+    Directory {
+        /// The directory.
+        ino: Ino,
+    },
+    /// An inode's attributes, to read; the size of a file that another node writes is glimpsed.
+    Attr {
+        /// The inode.
+        ino: Ino,
+    },
+    /// A file's content, to read.
+    Read {
+        /// The file.
+        ino: Ino,
+    },
+    /// A file's content, to change. A covered file is split out unless the sender holds its directory in EX.
+    Write {
+        /// The file.
+        ino: Ino,
+    },
+    /// Marks an uncovered inode open here (OP).
+    Open {
+        /// The inode.
+        ino: Ino,
+    },
+}
+
+codec_enum!(Want, "want", {
+    1 => Directory { ino }, 2 => Attr { ino }, 3 => Read { ino }, 4 => Write { ino }, 5 => Open { ino },
+});
+
+impl Want {
+    /// The inode wanted.
+    pub const fn ino(self) -> Ino {
+        match self {
+            Self::Directory { ino }
+            | Self::Attr { ino }
+            | Self::Read { ino }
+            | Self::Write { ino }
+            | Self::Open { ino } => ino,
+        }
+    }
+}
+
+/// A record that grants do not carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FetchWhat {
+    /// Spilled extended attributes.
+    Xattrs {
+        /// The inode.
+        ino: Ino,
+    },
+    /// One page of extents.
+    ExtentPage {
+        /// The inode.
+        ino: Ino,
+        /// Page number.
+        page: u64,
+    },
+}
+
+codec_enum!(FetchWhat, "fetch", { 1 => Xattrs { ino }, 2 => ExtentPage { ino, page } });
+
+/// A child that a node has open as it gives up the directory that covered it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenReport {
+    /// The inode.
+    pub ino: Ino,
+}
+
+codec_struct!(OpenReport { ino });
+
+/// Largest offset of a byte-range lock: the end of any file.
+pub const BYTE_MAX: u64 = i64::MAX as u64;
+
+/// flock or fcntl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockKind {
+    /// flock(2): whole file, owned by the open file.
+    Flock,
+    /// fcntl(2) record locks and open-file-description locks: byte ranges.
+    Posix,
+}
+
+codec_enum!(LockKind, "lock kind", { 1 => Flock {}, 2 => Posix {} });
+
+/// Owner of application locks within a node, as its kernel names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockOwner(pub u64);
+
+impl types::Encode for LockOwner {
+    fn encode(&self, out: &mut types::Encoder) {
+        out.varint(self.0);
+    }
+}
+
+impl types::Decode for LockOwner {
+    fn decode(input: &mut types::Decoder<'_>) -> Result<Self, types::CodecError> {
+        input.varint().map(Self)
+    }
+}
+
+/// A lock on bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteLock {
+    /// The file.
+    pub ino: Ino,
+    /// flock or fcntl.
+    pub kind: LockKind,
+    /// Who.
+    pub owner: LockOwner,
+    /// Process, for F_GETLK.
+    pub pid: u32,
+    /// Exclusive or shared.
+    pub exclusive: bool,
+    /// First byte.
+    pub start: u64,
+    /// Byte after the last; at most [`BYTE_MAX`] + 1.
+    pub end: u64,
+}
+
+codec_struct!(ByteLock { ino, kind, owner, pid, exclusive, start, end });
+
+/// What to do with an application's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOp {
+    /// Takes it; waits if told to.
+    Set {
+        /// The lock.
+        lock: ByteLock,
+        /// Whether to wait.
+        wait: bool,
+    },
+    /// Gives it up.
+    Unset {
+        /// The lock; `exclusive` does not matter.
+        lock: ByteLock,
+    },
+    /// Which lock would be in the way.
+    Test {
+        /// The lock.
+        lock: ByteLock,
+    },
+    /// Gives up everything of an owner on a file.
+    Drop {
+        /// The file.
+        ino: Ino,
+        /// flock or fcntl.
+        kind: LockKind,
+        /// Who.
+        owner: LockOwner,
+    },
+}
+
+codec_enum!(LockOp, "lock operation", {
+    1 => Set { lock, wait }, 2 => Unset { lock }, 3 => Test { lock }, 4 => Drop { ino, kind, owner },
+});
+
+/// A part of what a node holds, told to a new master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReassertPart {
+    /// Tokens.
+    Tokens {
+        /// Resource and mode.
+        list: Vec<(ResourceId, LockMode)>,
+    },
+    /// Uncovered inodes open here (OP).
+    Open {
+        /// The inodes.
+        list: Vec<Ino>,
+    },
+    /// Locks of applications.
+    Locks {
+        /// The locks.
+        list: Vec<ByteLock>,
+    },
+}
+
+codec_enum!(ReassertPart, "part of a re-assertion", {
+    1 => Tokens { list }, 2 => Open { list }, 3 => Locks { list },
+});

@@ -1,0 +1,41 @@
+//! `cargo xtask layers`, `cargo xtask tidy [--update]`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use xtask::{Tree, layers, tidy};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            eprintln!("{} problems", problems.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<Vec<String>, String> {
+    let root = xtask::root();
+    let tree = Tree::read(&root).map_err(|error| error.to_string())?;
+    match words {
+        ["layers"] => Ok(layers::check(&tree)),
+        ["tidy"] => Ok(tidy::check(&tree)),
+        ["tidy", "--update"] => {
+            write_ratchet(&root, &tidy::ratchet_of(&tree))?;
+            Ok(Vec::new())
+        }
+        _ => Err("usage: cargo xtask layers | tidy [--update]".to_owned()),
+    }
+}
+
+fn write_ratchet(root: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(root.join(tidy::RATCHET), text).map_err(|error| format!("{}: {error}", tidy::RATCHET))
+}
