@@ -18,7 +18,6 @@ use volume::{Volume, VolumeError};
 
 use crate::commands::mount::Plan;
 use crate::failure::{Failure, with_causes};
-use crate::node_stub as node;
 use crate::options::{Atime, MountOptions};
 
 /// Mounts and stays until unmounted. `ready` is called once the mount answers.

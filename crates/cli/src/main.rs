@@ -10,8 +10,6 @@ mod failure;
 mod helper;
 mod launch;
 mod logging;
-#[expect(dead_code, reason = "read by the node that takes its place")]
-mod node_stub;
 mod options;
 mod units;
 

@@ -1,4 +1,6 @@
-//! `cargo xtask layers`, `cargo xtask tidy [--update]`.
+//! `cargo xtask layers`, `cargo xtask tidy [--update]`, `cargo xtask try`.
+
+mod try_it;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,6 +25,9 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[&str]) -> Result<Vec<String>, String> {
+    if let ["try", rest @ ..] = words {
+        return try_it::run(rest).map(|()| Vec::new());
+    }
     let root = xtask::root();
     let tree = Tree::read(&root).map_err(|error| error.to_string())?;
     match words {
@@ -32,7 +37,7 @@ fn run(words: &[&str]) -> Result<Vec<String>, String> {
             write_ratchet(&root, &tidy::ratchet_of(&tree))?;
             Ok(Vec::new())
         }
-        _ => Err("usage: cargo xtask layers | tidy [--update]".to_owned()),
+        _ => Err("usage: cargo xtask layers | tidy [--update] | try --holdfast BINARY".to_owned()),
     }
 }
 

@@ -1,0 +1,316 @@
+//! What only a kernel can show. Goal: the facts about it that the translation rests on are facts, and requests
+//! get from the kernel to the core, wait, and are answered or interrupted. Method: small mounts of a scripted
+//! file system, and of a core that is a member of nothing, so that every request waits.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use adapter::{Config, Driver, Hooks, Invalidator, KernelCache, PendingTable, Server, Task};
+use chunk::{MemStore, SegmentStore};
+use fuse::mount::{Mount, MountFlags, MountMethod, MountOptions, Unmount};
+use fuse::{Errno, Forget, Handler, OpenReplyFlags, Opened, Operation, Reply, Request, Session};
+use obs::{FuseKind, Metrics};
+use parking_lot::Mutex;
+use types::{Micros, Timespec};
+use vfs::{Clock, Core, Output};
+
+/// A mount that goes with this value, whatever became of its server.
+struct Mounted {
+    mount: Mount,
+    directory: PathBuf,
+    server: Option<JoinHandle<()>>,
+}
+
+/// Mounts what `handler` makes of the session; `None`, with a line that says so, where that cannot be done.
+fn mount<H: Handler + 'static>(handler: impl FnOnce(&Session) -> H) -> Option<Mounted> {
+    if !Path::new("/dev/fuse").exists() {
+        println!("SKIPPED: there is no /dev/fuse on this machine");
+        return None;
+    }
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("adapter-test-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let options = MountOptions {
+        fsname: "adapter".to_owned(),
+        subtype: "test".to_owned(),
+        flags: MountFlags::NODEV | MountFlags::NOATIME,
+        method: MountMethod::Auto,
+        ..MountOptions::default()
+    };
+    let (mount, device) = match fuse::mount::mount(&directory, &options) {
+        Ok(mounted) => mounted,
+        Err(error) => {
+            println!("SKIPPED: {error}");
+            return None;
+        }
+    };
+    let mut session = Session::start(device, &adapter::session_config(true)).unwrap();
+    let handler = handler(&session);
+    let server = std::thread::spawn(move || _ = session.run(&handler).unwrap());
+    Some(Mounted { mount, directory, server: Some(server) })
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        _ = self.mount.unmount(Unmount::Lazy);
+        _ = self.mount.abort();
+        if let Some(server) = self.server.take() {
+            server.join().unwrap();
+        }
+        _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One directory with one file "f", which another node makes just before this one can.
+#[derive(Default)]
+struct Script {
+    seen: Mutex<Vec<String>>,
+    exists: AtomicBool,
+}
+
+impl Script {
+    fn attr(ino: u64) -> fuse::Attr {
+        let mode = if ino == fuse::ROOT_ID { 0o040_777 } else { 0o100_666 };
+        fuse::Attr { ino, mode, nlink: 1, size: 10 * (ino - 1), blksize: 4096, ..fuse::Attr::default() }
+    }
+
+    fn note(&self, what: &str) {
+        self.seen.lock().push(what.to_owned());
+    }
+
+    fn seen_since(&self, first: &str) -> Vec<String> {
+        let seen = self.seen.lock();
+        let start = seen.iter().position(|what| what == first).expect("it was asked");
+        seen[start..].to_vec()
+    }
+}
+
+#[derive(Clone)]
+struct Scripted(Arc<Script>);
+
+impl Handler for Scripted {
+    fn handle(&self, request: Request<'_>, reply: Reply) {
+        let script = &*self.0;
+        let ino = request.header.nodeid;
+        match request.operation().unwrap() {
+            Operation::Lookup { name } if name == "f" && script.exists.load(Ordering::Relaxed) => {
+                script.note("lookup");
+                reply.entry(&fuse::Entry { nodeid: 2, attr: Script::attr(2), ..fuse::Entry::default() });
+            }
+            Operation::Lookup { .. } => _ = reply.error(Errno::NOENT),
+            Operation::Getattr { .. } => _ = reply.attr(&Script::attr(ino), Duration::ZERO),
+            Operation::Create { .. } => {
+                script.note("create");
+                script.exists.store(true, Ordering::Relaxed);
+                reply.error(Errno::STALE);
+            }
+            Operation::Open { flags, .. } => {
+                script.note("open");
+                let is_append = flags & O_APPEND != 0;
+                let direct = if is_append { OpenReplyFlags::DIRECT_IO } else { OpenReplyFlags::EMPTY };
+                let flags = OpenReplyFlags::KEEP_CACHE | direct;
+                reply.opened(Opened { fh: 4, flags, backing_id: 0 });
+            }
+            Operation::Setattr(setattr) => {
+                script.note(&format!("setattr size {:?}", setattr.size));
+                let attr = fuse::Attr { size: setattr.size.unwrap_or(10), ..Script::attr(ino) };
+                reply.attr(&attr, Duration::ZERO);
+            }
+            Operation::Write { data, open_flags, .. } => {
+                let is_sync = open_flags & O_DSYNC != 0;
+                script.note(if is_sync { "write sync" } else { "write" });
+                reply.written(data.len() as u32);
+            }
+            Operation::Fsync { .. } => {
+                script.note("fsync");
+                reply.ok();
+            }
+            Operation::Flush { .. } | Operation::Release { .. } => _ = reply.ok(),
+            _ => _ = reply.error(Errno::NOSYS),
+        }
+    }
+
+    fn interrupt(&self, _: u64) {}
+
+    fn forget(&self, _: &[Forget]) {}
+
+    fn destroy(&self) {}
+}
+
+const O_APPEND: u32 = 0o2000;
+const O_DSYNC: u32 = 0o10000;
+const O_SYNC: i32 = 0o4_010_000;
+
+/// If this fails, a CREATE that lost a race fails open(2) with ESTALE, or opens a file without a check.
+#[test]
+fn kernel_walks_again_checks_and_truncates_after_a_stale_create() {
+    let script = Arc::new(Script::default());
+    let Some(mounted) = mount(|_| Scripted(script.clone())) else { return };
+    drop(File::create(mounted.directory.join("f")).unwrap());
+    assert_eq!(script.seen_since("create"), ["create", "lookup", "open", "setattr size Some(0)"]);
+}
+
+/// If the first half fails, appends under O_SYNC are made durable twice; if the second does, never.
+#[test]
+fn kernel_sends_an_fsync_after_cached_synchronous_writes_only() {
+    for (is_append, expected) in [(true, &["write sync"][..]), (false, &["write sync", "fsync"][..])] {
+        let script = Arc::new(Script::default());
+        script.exists.store(true, Ordering::Relaxed);
+        let Some(mounted) = mount(|_| Scripted(script.clone())) else { return };
+        let mut options = OpenOptions::new();
+        options.write(true).append(is_append).custom_flags(O_SYNC);
+        options.open(mounted.directory.join("f")).unwrap().write_all(b"bytes").unwrap();
+        assert_eq!(script.seen_since("write sync"), expected);
+    }
+}
+
+/// A node without a master.
+struct Node {
+    core: Mutex<Core>,
+    pending: PendingTable,
+    invalidator: OnceLock<Invalidator>,
+    store: Arc<MemStore>,
+    metrics: Arc<Metrics>,
+    is_unmounted: AtomicBool,
+}
+
+impl Node {
+    fn new() -> Self {
+        let (store, metrics) = (Arc::new(MemStore::new()), Arc::new(Metrics::new()));
+        let core = Core::new(vfs::Config::default(), [7; 16], store.clone(), metrics.clone());
+        Self {
+            core: Mutex::new(core),
+            pending: PendingTable::default(),
+            invalidator: OnceLock::new(),
+            store,
+            metrics,
+            is_unmounted: AtomicBool::new(false),
+        }
+    }
+
+    fn start(&self, session: &Session) {
+        let hooks = Hooks { done: Box::new(|_| ()), abort: Box::new(|| ()) };
+        let notify = Arc::new(KernelCache::new(session));
+        let started = Invalidator::new(Config::default(), notify, self.metrics.clone(), hooks).unwrap();
+        assert!(self.invalidator.set(started).is_ok());
+    }
+}
+
+impl Driver for Node {
+    fn with_core<R>(&self, call: impl FnOnce(&mut Core, Clock) -> R) -> R {
+        let clock = Clock { now: Micros(1), wall: self.wall() };
+        let mut core = self.core.lock();
+        let result = call(&mut core, clock);
+        let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
+        drop(core);
+        for output in outputs {
+            if let Output::Reply(id, reply) = output {
+                adapter::answer(self, id, reply);
+            }
+        }
+        result
+    }
+
+    fn spawn(&self, task: Task) {
+        task.run(self);
+    }
+
+    fn pending(&self) -> &PendingTable {
+        &self.pending
+    }
+
+    fn invalidator(&self) -> &Invalidator {
+        self.invalidator.get().unwrap()
+    }
+
+    fn store(&self) -> &dyn SegmentStore {
+        &*self.store
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    fn wall(&self) -> Timespec {
+        Timespec { secs: 1, nanos: 0 }
+    }
+
+    fn unmounted(&self) {
+        self.is_unmounted.store(true, Ordering::Relaxed);
+    }
+}
+
+fn mount_node() -> Option<(Arc<Node>, Mounted)> {
+    let node = Arc::new(Node::new());
+    let served = node.clone();
+    let mounted = mount(move |session| {
+        served.start(session);
+        Server::new(served)
+    })?;
+    Some((node, mounted))
+}
+
+#[test]
+fn a_process_whose_request_waits_can_be_killed() {
+    let Some((node, mounted)) = mount_node() else { return };
+    let mut child = Command::new("stat").arg(&mounted.directory).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("a request that waits", || node.pending.len() == 1);
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    wait_until("the answer", || node.pending.is_empty());
+    assert_eq!(node.metrics.fuse_requests.at(FuseKind::Interrupt).get(), 1);
+}
+
+/// Which of the two the kernel sends depends on what the program's library asks for.
+fn stats_answered(node: &Node) -> u64 {
+    let duration = &node.metrics.fuse_duration;
+    duration.at(FuseKind::Getattr).count() + duration.at(FuseKind::Statx).count()
+}
+
+#[test]
+fn requests_that_wait_are_answered_when_the_core_has_answers() {
+    let Some((node, mounted)) = mount_node() else { return };
+    let path = mounted.directory.clone();
+    let asker = std::thread::spawn(move || std::fs::metadata(path));
+    wait_until("a request that waits", || node.pending.len() == 1);
+    assert_eq!(stats_answered(&node), 0);
+    node.with_core(|core, clock| core.lost(clock, "it is a test".to_owned()));
+    let error = asker.join().unwrap().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    assert!(node.pending.is_empty());
+    wait_until("the record of it", || stats_answered(&node) == 1);
+    // And at once from now on.
+    assert_eq!(std::fs::metadata(&mounted.directory).unwrap_err().raw_os_error(), Some(5));
+}
+
+#[test]
+fn nothing_waits_any_more_when_the_mount_is_gone() {
+    let Some((node, mounted)) = mount_node() else { return };
+    let path = mounted.directory.clone();
+    let asker = std::thread::spawn(move || std::fs::metadata(path));
+    wait_until("a request that waits", || node.pending.len() == 1);
+    drop(mounted);
+    assert!(asker.join().unwrap().is_err());
+    assert!(node.pending.is_empty());
+    assert!(node.is_unmounted.load(Ordering::Relaxed));
+}

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Every test of the repository, in at most 25 minutes on two cores. Tests with mounts need root and /dev/fuse.
+set -eu
+cd "$(dirname "$0")"
+. ./scripts/machine.sh
+
+need_fuse
+need_disk 12 .
+need_packages fuse3 gcc util-linux coreutils e2fsprogs
+need_cargo
+cargo fmt --all --check
+cargo build --quiet --workspace --all-targets
+cargo test --quiet --workspace
+cargo run --quiet -p xtask -- layers
+cargo run --quiet -p xtask -- tidy
