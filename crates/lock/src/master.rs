@@ -2,7 +2,7 @@
 //!
 //! Invariants, asserted after every change in debug builds:
 //!
-//! - No two holders of a resource have incompatible modes (DESIGN.md, invariant 1).
+//! - No two holders of a resource have incompatible modes (ARCHITECTURE.md, invariant 1).
 //! - A holder is never granted less than it has except by its own release.
 //! - Waiters of a resource are served in the order they came; a waiter holds nothing on account of waiting.
 

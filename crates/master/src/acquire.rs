@@ -27,7 +27,7 @@ impl Master {
             return;
         }
         if let Err(error) = self.acquire(node, request, want) {
-            let message = FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), glimpse: None };
+            let message = FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), seen: 0, glimpse: None };
             self.send(node, message);
         }
     }
@@ -71,7 +71,8 @@ impl Master {
     }
 
     fn answer(&mut self, node: NodeId, request: u64, grants: Vec<Grant>) {
-        self.send(node, FromMaster::Acquired { request, error: None, grants, glimpse: None });
+        let seen = self.releases_seen(node);
+        self.send(node, FromMaster::Acquired { request, error: None, grants, seen, glimpse: None });
     }
 
     fn acquire_directory(&mut self, node: NodeId, request: u64, dir: Ino, task: Task) -> Result<(), FsError> {
@@ -198,7 +199,8 @@ impl Master {
             }
         }
         let Glimpse { node, request, grants, inode, .. } = glimpse;
-        self.send(node, FromMaster::Acquired { request, error: None, grants, glimpse: Some(inode) });
+        let seen = self.releases_seen(node);
+        self.send(node, FromMaster::Acquired { request, error: None, grants, seen, glimpse: Some(inode) });
     }
 
     fn acquire_content(

@@ -233,7 +233,7 @@ impl Master {
             }
             Planned::Refused(error) => {
                 let message =
-                    FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), glimpse: None };
+                    FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), seen: 0, glimpse: None };
                 self.send(node, message);
             }
             Planned::Waiting => {}

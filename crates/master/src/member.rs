@@ -28,6 +28,8 @@ pub(crate) struct Member {
     pub running: BTreeSet<OpSeq>,
     /// Shipped operations whose results are stored.
     pub results: BTreeSet<OpSeq>,
+    /// Releases seen of it on its connection.
+    pub releases_seen: u64,
     /// Revokes to be sent to it.
     pub revokes: Vec<(ResourceId, LockMode)>,
     /// Its walk.
@@ -99,6 +101,7 @@ impl Master {
             acked: OpSeq(0),
             running: BTreeSet::new(),
             results: BTreeSet::new(),
+            releases_seen: 0,
             revokes: Vec::new(),
             walk: Walk::default(),
         };

@@ -14,6 +14,9 @@ impl Master {
         list: Vec<(ResourceId, LockMode)>,
         open: Vec<OpenReport>,
     ) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.releases_seen += 1;
+        }
         for report in open {
             self.on_open_report(node, report.ino);
         }
@@ -23,6 +26,11 @@ impl Master {
                 self.merge_if_free(resource.ino);
             }
         }
+    }
+
+    /// Releases seen of a node on its connection.
+    pub(crate) fn releases_seen(&self, node: NodeId) -> u64 {
+        self.members.get(&node).map_or(0, |member| member.releases_seen)
     }
 
     /// A node keeps an inode open whose directory it gives up: the inode gets tokens of its own, so that

@@ -95,7 +95,8 @@ impl Master {
             self.grant_made(node, op, &changes, &mut grants);
         }
         let changes = if told { Vec::new() } else { changes };
-        self.send(node, FromMaster::Shipped { seq, result, changes, grants });
+        let seen = self.releases_seen(node);
+        self.send(node, FromMaster::Shipped { seq, result, changes, grants, seen });
     }
 
     /// The only user of a directory gets it in EX with its first change; others keep or get PR.

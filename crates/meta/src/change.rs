@@ -9,7 +9,7 @@ use crate::record::{Content, Dirent, FileKind, Inode, InodeAttr, StoredInode};
 /// One change of the metadata. Applying a list of them in order, whole, is atomic.
 ///
 /// Every change belongs to at most one resource, [`Change::resource`], and only its EX holder or the master
-/// may make it (DESIGN.md section 3).
+/// may make it (see `docs/locking.md`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Makes or replaces an entry.

@@ -108,7 +108,7 @@ fn answer(shell: &Shell, mut stream: UnixStream) {
 }
 
 fn read_line(stream: &mut UnixStream) -> io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(PATIENCE_LINE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.take(LINE_LEN_MAX)).read_line(&mut line)?;
@@ -212,6 +212,8 @@ fn wait_for_end(shell: &Shell, stream: &mut UnixStream) -> io::Result<Json> {
     }
 }
 
+/// The line is written with the connection; who has none keeps the node from ending this long.
+const PATIENCE_LINE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE_HOPE: Duration = Duration::from_secs(1);
 /// Questions answered at once; more are hung up on.

@@ -1,7 +1,7 @@
 //! What a node's kernel has cached, as far as the node told it that it may keep it.
 //!
 //! The check that matters: whatever is in here may be shown to a process at any moment without asking the
-//! node, so after each operation it must be true (DESIGN.md, invariant 2).
+//! node, so after each operation it must be true (ARCHITECTURE.md, invariant 2).
 
 use std::collections::BTreeMap;
 

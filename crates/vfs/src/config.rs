@@ -3,7 +3,7 @@
 use lock::node::Hold;
 use types::Micros;
 
-/// Settings of a node's core; the defaults are those of DESIGN.md section 11.
+/// Settings of a node's core; the defaults are those of docs/locking.md, "Defaults".
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Changes reach the master no later than this after they were made.

@@ -82,6 +82,10 @@ pub struct Core {
     pub(crate) shipped_since_sync: bool,
     pub(crate) frozen: FxHashMap<Ino, u32>,
     pub(crate) releases: FxHashMap<ResourceId, Release>,
+    /// Releases told on this connection.
+    pub(crate) release_number: u64,
+    /// Resources given back by releases that the master has not been seen to know of.
+    pub(crate) released_at: FxHashMap<ResourceId, u64>,
     /// Given back and not told yet.
     pub(crate) released: Vec<(ResourceId, types::LockMode)>,
     pub(crate) released_open: Vec<wire::OpenReport>,
@@ -194,6 +198,8 @@ impl Core {
             shipped_since_sync: false,
             frozen: FxHashMap::default(),
             releases: FxHashMap::default(),
+            release_number: 0,
+            released_at: FxHashMap::default(),
             released: Vec::new(),
             released_open: Vec::new(),
             jobs: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! Flushes: content into segments, segments made durable, then the changes that name it into the log.
 //!
-//! The order is the whole point (DESIGN.md, invariant 4): stage, sync, log. What is logged is what was
+//! The order is the whole point (ARCHITECTURE.md, invariant 4): stage, sync, log. What is logged is what was
 //! captured before the sync began, so that nothing written meanwhile is named before it is durable.
 
 use chunk::SyncOutcome;

@@ -72,7 +72,7 @@ impl Core {
         for resource in [ResourceId::attr(ino), ResourceId::file(ino)] {
             if self.tokens.held(resource) != LockMode::Nl && !self.tokens.is_releasing(resource) {
                 self.tokens.forget(resource);
-                self.released.push((resource, LockMode::Nl));
+                self.give_back(resource, LockMode::Nl);
             }
         }
     }

@@ -97,6 +97,10 @@ impl Core {
     /// Takes in a right and what it covers.
     pub(crate) fn take_grant(&mut self, grant: Grant) {
         let Grant { resource, mode, data } = grant;
+        if self.released_at.contains_key(&resource) {
+            // Made before the master saw our release, which takes it away again.
+            return;
+        }
         let ino = resource.ino;
         let held = self.tokens.held(resource);
         match data {
@@ -131,6 +135,11 @@ impl Core {
             self.metrics.tokens_converted.add(resource.kind.into(), 1);
         }
         self.note_moves();
+    }
+
+    /// The master has seen our releases up to number `seen`: what it grants from here on stands.
+    pub(crate) fn note_seen(&mut self, seen: u64) {
+        self.released_at.retain(|_, number| *number > seen);
     }
 
     /// More entries of a directory.

@@ -174,7 +174,7 @@ impl Core {
             if self.tokens.held(resource) != LockMode::Nl {
                 self.tokens.forget(resource);
                 self.releases.remove(&resource);
-                self.released.push((resource, LockMode::Nl));
+                self.give_back(resource, LockMode::Nl);
                 self.wake(WaitKey::Released(resource));
             }
         }

@@ -81,6 +81,8 @@ impl Core {
         }
         if reassert {
             self.released.clear();
+            self.released_at.clear();
+            self.release_number = 0;
             self.reassert();
         }
         for batch in self.log.resend_after(batch_applied) {

@@ -5,7 +5,7 @@
 //! [`Core::poll_output`]. The only I/O below it is the segment store, called synchronously.
 //!
 //! A request that cannot be answered is parked with what it waits for and tried again, from the start, when
-//! that happens. So no operation holds anything while it waits (DESIGN.md, "No circular waits").
+//! that happens. So no operation holds anything while it waits (docs/locking.md, "No circular waits").
 
 mod attr;
 mod cache;

@@ -4,7 +4,7 @@
 //!
 //! - A [`Live`] exists only while this node holds the content of its file in EX.
 //! - No captured content names bytes of a segment before they are synced; that is the flusher's part
-//!   (DESIGN.md, invariant 4).
+//!   (ARCHITECTURE.md, invariant 4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

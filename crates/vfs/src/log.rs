@@ -3,7 +3,7 @@
 //! Invariants:
 //!
 //! - Batches are numbered without holes and sent in order; each holds every change up to a point and nothing
-//!   after it, so the master always has a prefix (DESIGN.md, invariant 3).
+//!   after it, so the master always has a prefix (ARCHITECTURE.md, invariant 3).
 //! - Within the open batch only the last change of a key counts; the batch is applied whole.
 //! - A batch is kept until the master reports it durable, so that it can be sent again to another master.
 

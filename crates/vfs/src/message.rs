@@ -16,12 +16,14 @@ impl Core {
             FromMaster::Welcome { .. } => self.on_welcome(message),
             FromMaster::Refused { reason } | FromMaster::Ended { reason } => self.lose(reason),
             FromMaster::Pong {} => self.on_pong(),
-            FromMaster::Acquired { request, error, grants, glimpse } => {
+            FromMaster::Acquired { request, error, grants, seen, glimpse } => {
+                self.note_seen(seen);
                 self.on_acquired(request, error, grants, glimpse);
             }
             FromMaster::Entries { dir, listing } => self.on_entries(dir, listing),
             FromMaster::Fetched { request, xattrs, page } => self.on_fetched(request, xattrs, page),
-            FromMaster::Shipped { seq, result, changes, grants } => {
+            FromMaster::Shipped { seq, result, changes, grants, seen } => {
+                self.note_seen(seen);
                 self.on_shipped(seq, result, changes, grants);
             }
             FromMaster::Changed { seq, changes } => {
@@ -69,9 +71,9 @@ impl Core {
                 }
                 continue;
             }
-            if let Some(kept) = self.tokens.revoke(self.clock.now, resource, to) {
-                self.released.push((resource, kept));
-            }
+            // If no more than `to` is held, the release that gave it up is on its way and answers this. Another
+            // one could arrive after a grant that crossed it, and would take away what was granted.
+            let _ = self.tokens.revoke(self.clock.now, resource, to);
         }
     }
 

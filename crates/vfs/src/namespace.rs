@@ -508,7 +508,7 @@ impl Core {
     }
 }
 
-/// Inode numbers asked for at once (DESIGN.md section 11).
+/// Inode numbers asked for at once (docs/locking.md, "Defaults").
 pub(crate) const RESERVE_INODES: u32 = 65_536;
 /// Segments asked for at once.
 pub(crate) const RESERVE_SEGMENTS: u32 = 16;

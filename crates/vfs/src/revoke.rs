@@ -1,6 +1,6 @@
 //! Giving rights back: take back what the kernel has, flush what the right covers, tell the master.
 //!
-//! Stages of a release, in order (DESIGN.md section 7, "Taking back"):
+//! Stages of a release, in order (docs/locking.md, "Giving back"):
 //!
 //! 1. *Dropping*: the kernel's caches are invalidated. Reads and writes of pages are still served under the
 //!    old right, for they hold page locks that the invalidation waits for; what was served meanwhile is
@@ -257,9 +257,15 @@ impl Core {
         self.tokens.released(resource, release.to);
         self.metrics.tokens_released.add(resource.kind.into(), 1);
         self.metrics.revoke_latency.record(self.clock.now.since(release.since).0);
-        self.released.push((resource, release.to));
+        self.give_back(resource, release.to);
         self.released_open.extend(open);
         self.wake(WaitKey::Released(resource));
+    }
+
+    /// Notes what the next release message gives back.
+    pub(crate) fn give_back(&mut self, resource: ResourceId, to: LockMode) {
+        self.released_at.insert(resource, self.release_number + 1);
+        self.released.push((resource, to));
     }
 
     /// Tells the master what was given back since the last call, after what was changed under it.
@@ -268,6 +274,7 @@ impl Core {
             return;
         }
         let list = std::mem::take(&mut self.released);
+        self.release_number += 1;
         let open = std::mem::take(&mut self.released_open);
         self.send_batch(false);
         self.send(ToMaster::Release { list, open });

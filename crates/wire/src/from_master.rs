@@ -43,6 +43,8 @@ pub enum FromMaster {
         error: Option<FsError>,
         /// What is granted: what was asked for and what may follow it.
         grants: Vec<Grant>,
+        /// Releases of the node that the master had seen: a grant does not outlive a release that crossed it.
+        seen: u64,
         /// Attributes of the wanted inode now, not to be kept: its content is held elsewhere.
         glimpse: Option<Box<Inode>>,
     },
@@ -72,6 +74,8 @@ pub enum FromMaster {
         changes: Vec<Change>,
         /// Rights that come with it.
         grants: Vec<Grant>,
+        /// As in `Acquired`.
+        seen: u64,
     },
     /// A shipped operation of this node was applied; readers have yet to acknowledge it. `Shipped` follows.
     Changed {
@@ -177,10 +181,10 @@ codec_enum!(FromMaster, "message from the master", {
     1 => Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert },
     2 => Refused { reason },
     3 => Pong {},
-    4 => Acquired { request, error, grants, glimpse },
+    4 => Acquired { request, error, grants, seen, glimpse },
     5 => Entries { dir, listing },
     6 => Fetched { request, xattrs, page },
-    7 => Shipped { seq, result, changes, grants },
+    7 => Shipped { seq, result, changes, grants, seen },
     8 => Revoke { list, speculative },
     9 => Forget { seq, changes, removed },
     10 => Glimpse { seq, list },

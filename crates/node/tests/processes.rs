@@ -1,0 +1,182 @@
+//! Nodes as processes: signals and sudden death.
+//!
+//! Run with `HOLDFAST_TEST_NODE` set, this program is a node; without, it is the test and starts itself.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Scratch, wait_until};
+use node::{MountOptions, MountRequest};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn main() {
+    if std::env::var_os("HOLDFAST_TEST_NODE").is_some() {
+        return be_node();
+    }
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let tests: [(&str, fn(&Scratch)); 5] = [
+        ("a_signal_unmounts_and_flushes", a_signal_unmounts_and_flushes),
+        ("a_signal_ends_a_mount_in_use", a_signal_ends_a_mount_in_use),
+        ("survivors_go_on_when_the_master_is_killed", survivors_go_on_when_the_master_is_killed),
+        ("rights_of_a_killed_member_are_free_at_once", rights_of_a_killed_member_are_free_at_once),
+        ("what_was_synced_survives_the_death_of_all", what_was_synced_survives_the_death_of_all),
+    ];
+    for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
+        let Some(scratch) = Scratch::new() else { return };
+        let since = Instant::now();
+        test(&scratch);
+        println!("test {name} ... ok ({:.2} s)", since.elapsed().as_secs_f64());
+    }
+}
+
+/// Mounts and tells by a line that it is ready.
+fn be_node() {
+    drop(Scratch::new());
+    let mut args = std::env::args().skip(1).map(PathBuf::from);
+    let (volume, mountpoint) = (args.next().unwrap(), args.next().unwrap());
+    let request = MountRequest { volume, mountpoint, options: MountOptions::default() };
+    let ready = Box::new(|| println!("ready"));
+    if let Err(error) = node::mount(request, ready) {
+        eprintln!("node: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// A node in a process of its own, killed and cleared away on drop.
+struct Node {
+    child: Child,
+    root: PathBuf,
+}
+
+impl Node {
+    fn start(scratch: &Scratch, name: &str) -> Self {
+        let root = scratch.dir.join(name);
+        fs::create_dir_all(&root).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .env("HOLDFAST_TEST_NODE", "1")
+            .arg(scratch.volume())
+            .arg(&root)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Ends it by a signal; returns whether it ended well.
+    fn terminate(mut self) -> bool {
+        self.signal(Signal::TERM);
+        self.child.wait().unwrap().success()
+    }
+
+    fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+        _ = fuse::mount::unmount(&self.root, fuse::mount::Unmount::Lazy);
+    }
+}
+
+fn is_mounted(root: &Path) -> bool {
+    volume::sources::find(root).unwrap().is_some()
+}
+
+fn write_synced(path: &Path, content: &str) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(content.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn a_signal_unmounts_and_flushes(scratch: &Scratch) {
+    let a = Node::start(scratch, "a");
+    for n in 0..1_000 {
+        fs::write(a.path(&format!("f{n}")), "x").unwrap();
+    }
+    let root = a.root.clone();
+    assert!(a.terminate(), "it ended well");
+    assert!(!is_mounted(&root));
+    let a = Node::start(scratch, "a");
+    assert_eq!(fs::read_dir(&a.root).unwrap().count(), 1_000);
+    assert!(a.terminate());
+}
+
+fn a_signal_ends_a_mount_in_use(scratch: &Scratch) {
+    let a = Node::start(scratch, "a");
+    let mut file = File::create(a.path("f")).unwrap();
+    file.write_all(b"before").unwrap();
+    let root = a.root.clone();
+    assert!(a.terminate(), "it ended well");
+    assert!(!is_mounted(&root));
+    assert!(file.write_all(b"after").is_err());
+    drop(file);
+    let a = Node::start(scratch, "a");
+    assert_eq!(fs::read_to_string(a.path("f")).unwrap(), "before");
+    assert!(a.terminate());
+}
+
+fn survivors_go_on_when_the_master_is_killed(scratch: &Scratch) {
+    let (a, b, c) = (Node::start(scratch, "a"), Node::start(scratch, "b"), Node::start(scratch, "c"));
+    write_synced(&a.path("synced"), "of the master");
+    fs::create_dir(b.path("dir")).unwrap();
+    for n in 0..1_000 {
+        fs::write(b.path(&format!("dir/{n}")), "x").unwrap();
+    }
+    a.kill();
+    let since = Instant::now();
+    fs::write(b.path("later"), "later").unwrap();
+    assert_eq!(fs::read_to_string(c.path("later")).unwrap(), "later");
+    assert_eq!(fs::read_to_string(b.path("synced")).unwrap(), "of the master");
+    assert_eq!(fs::read_dir(c.path("dir")).unwrap().count(), 1_000);
+    assert!(since.elapsed() < Duration::from_secs(2), "took {:?}", since.elapsed());
+    assert!(b.terminate() && c.terminate());
+}
+
+fn rights_of_a_killed_member_are_free_at_once(scratch: &Scratch) {
+    let (a, b) = (Node::start(scratch, "a"), Node::start(scratch, "b"));
+    fs::create_dir(b.path("dir")).unwrap();
+    write_synced(&b.path("dir/synced"), "kept");
+    fs::write(b.path("dir/unsynced"), "perhaps lost").unwrap();
+    b.kill();
+    let since = Instant::now();
+    assert_eq!(fs::read_to_string(a.path("dir/synced")).unwrap(), "kept");
+    fs::write(a.path("dir/mine"), "mine").unwrap();
+    assert!(since.elapsed() < Duration::from_secs(1), "took {:?}", since.elapsed());
+    assert!(a.terminate());
+}
+
+fn what_was_synced_survives_the_death_of_all(scratch: &Scratch) {
+    let (a, b) = (Node::start(scratch, "a"), Node::start(scratch, "b"));
+    write_synced(&a.path("of-a"), "a");
+    write_synced(&b.path("of-b"), "b");
+    b.kill();
+    a.kill();
+    let c = Node::start(scratch, "c");
+    let since = Instant::now();
+    wait_until("the dead to be forgotten", || fs::read_to_string(c.path("of-a")).is_ok());
+    assert_eq!(fs::read_to_string(c.path("of-a")).unwrap(), "a");
+    assert_eq!(fs::read_to_string(c.path("of-b")).unwrap(), "b");
+    assert!(since.elapsed() < Duration::from_secs(2), "took {:?}", since.elapsed());
+    assert!(c.terminate());
+}
