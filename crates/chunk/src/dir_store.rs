@@ -169,6 +169,10 @@ impl SegmentStore for DirStore {
         self.remove_file(segment).map_err(|errno| from_errno(errno, Action::Delete, segment))
     }
 
+    fn forget(&self, segment: SegmentId) {
+        self.open.lock().remove(segment);
+    }
+
     fn segment_len(&self, segment: SegmentId) -> Result<u64, ChunkError> {
         let handle = self.handle(segment, Action::List)?;
         Ok(handle.file.metadata().map_err(|source| from_io(source, Action::List, segment))?.len())

@@ -48,6 +48,10 @@ pub trait SegmentStore: Send + Sync {
     /// Removes a segment. It may come back after a power loss: who deletes looks at [`list`](Self::list).
     fn delete(&self, segment: SegmentId) -> Result<(), ChunkError>;
 
+    /// Lets go of what is kept open of a segment that will not be used any more, so that its room comes back
+    /// when it is removed.
+    fn forget(&self, _segment: SegmentId) {}
+
     /// Bytes of a segment as written, whether durable or not.
     fn segment_len(&self, segment: SegmentId) -> Result<u64, ChunkError>;
 

@@ -37,6 +37,8 @@ pub struct SegmentWriter {
     unsynced: BTreeMap<SegmentId, Unsynced>,
     unsynced_bytes: u64,
     sequence: u64,
+    /// Done with, and not told yet.
+    left: Vec<SegmentId>,
 }
 
 /// Whose segments are written, and how long they are.
@@ -136,6 +138,7 @@ impl SegmentWriter {
             unsynced: BTreeMap::new(),
             unsynced_bytes: 0,
             sequence: 0,
+            left: Vec::new(),
         }
     }
 
@@ -211,6 +214,12 @@ impl SegmentWriter {
         self.unsynced.keys().copied().chain(open).collect()
     }
 
+    /// Segments left since the last call: nothing is written to them any more and no sync of theirs is to come.
+    /// Extents in them may still be on their way to the metadata.
+    pub fn take_left(&mut self) -> Vec<SegmentId> {
+        std::mem::take(&mut self.left)
+    }
+
     /// What to sync so that all appends until now are durable.
     pub fn sync_plan(&self) -> SyncPlan {
         let planned = |(segment, unsynced): (&SegmentId, &Unsynced)| PlannedSync {
@@ -242,6 +251,7 @@ impl SegmentWriter {
         if open.len == 0 {
             // Nothing was ever stored in it. What is left of it is for the cleaner.
             let _ = self.store.delete(open.segment);
+            self.left.push(open.segment);
             return;
         }
         self.unsynced.entry(open.segment).or_default().end = Some(open.len);
@@ -281,6 +291,7 @@ impl SegmentWriter {
                 let may_reuse = start == 0 && matches!(error, ChunkError::Full { .. });
                 self.close();
                 if may_reuse {
+                    self.left.retain(|left| *left != segment);
                     self.ready.push_front(segment);
                 }
                 return Err(error);
@@ -362,15 +373,24 @@ impl SegmentWriter {
         self.unsynced_bytes -= synced.map(|(_, write)| u64::from(write.extent.len())).sum::<u64>();
         let is_done = unsynced.end.is_none() || planned.seal.is_some();
         if is_done && unsynced.writes.is_empty() {
+            let is_left = unsynced.end.is_some();
             self.unsynced.remove(&planned.segment);
+            if is_left {
+                self.left.push(planned.segment);
+            }
         }
     }
 
     fn on_segment_failed(&mut self, segment: SegmentId, error: ChunkError) -> SyncFailure {
-        if self.open.is_some_and(|open| open.segment == segment) {
+        let was_open = self.open.is_some_and(|open| open.segment == segment);
+        if was_open {
             self.open = None;
         }
-        let writes = self.unsynced.remove(&segment).unwrap_or_default().writes;
+        let unsynced = self.unsynced.remove(&segment);
+        if was_open || unsynced.is_some() {
+            self.left.push(segment);
+        }
+        let writes = unsynced.unwrap_or_default().writes;
         let lost: Vec<_> = writes.into_iter().map(|(_, write)| write).collect();
         self.unsynced_bytes -= lost.iter().map(|write| u64::from(write.extent.len())).sum::<u64>();
         SyncFailure { segment, error, lost }

@@ -40,9 +40,9 @@ pub struct FormatArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// Size of a segment of file data
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
-    pub segment_size: u64,
+    /// Size of a segment of file data; by default a 64th of the file system, 1M to 64M
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub segment_size: Option<u64>,
     /// Files up to this size are kept in the metadata
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = size)]
     pub inline_size: u64,

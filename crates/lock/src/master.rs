@@ -35,10 +35,13 @@ pub enum Output {
         /// The most it may keep.
         to: LockMode,
     },
-    /// A waiter's need is met now. Act on it before the next call that changes this resource.
+    /// A waiter's need is met now. Act on it, then call [`MasterTable::settle`]: the next in line is not judged
+    /// before.
     Ready {
         /// Who.
         waiter: WaiterId,
+        /// What it waited for.
+        resource: ResourceId,
     },
 }
 
@@ -215,7 +218,7 @@ impl MasterTable {
             self.unlist(holder.node, resource);
         }
         for waiter in entry.waiters {
-            self.outputs.push_back(Output::Ready { waiter: waiter.id });
+            self.outputs.push_back(Output::Ready { waiter: waiter.id, resource });
         }
     }
 
@@ -238,6 +241,11 @@ impl MasterTable {
     /// Nodes that have an uncovered inode open.
     pub fn open_nodes(&self, ino: Ino) -> impl Iterator<Item = NodeId> + '_ {
         self.opens.get(&ino).into_iter().flatten().copied()
+    }
+
+    /// All opens.
+    pub fn opens(&self) -> Vec<(NodeId, Ino)> {
+        self.opens.iter().flat_map(|(ino, nodes)| nodes.iter().map(|node| (*node, *ino))).collect()
     }
 
     /// Resources that `node` holds, in order.
@@ -292,7 +300,7 @@ impl MasterTable {
         if let Some(&head) = entry.waiters.front() {
             if entry.is_met(head.node, head.need) {
                 entry.waiters.pop_front();
-                self.outputs.push_back(Output::Ready { waiter: head.id });
+                self.outputs.push_back(Output::Ready { waiter: head.id, resource });
             } else {
                 let to = head.need.leaves();
                 entry.revoke(now, resource, |h| h.node != head.node, to, &mut self.outputs);

@@ -40,7 +40,7 @@ impl Master {
             (Want::Directory { .. }, StoredInode::Covered { .. } | StoredInode::Own { .. }) => {
                 Err(FsError::NotDirectory)
             }
-            (Want::Write { .. }, StoredInode::Directory { .. }) => Err(FsError::IsDirectory),
+            (Want::Read { .. } | Want::Write { .. }, StoredInode::Directory { .. }) => Err(FsError::IsDirectory),
             (_, StoredInode::Directory { .. }) => self.acquire_directory(node, request, ino, task),
             (Want::Write { .. }, StoredInode::Covered { parent, .. }) => {
                 if self.table.mode(node, ResourceId::dir(parent)) == LockMode::Ex {
@@ -54,6 +54,12 @@ impl Master {
             (_, StoredInode::Covered { parent, .. }) => self.acquire_directory(node, request, parent, task),
             (Want::Attr { .. }, StoredInode::Own { attr }) => self.acquire_attr(node, request, ino, attr, task),
             (Want::Open { .. }, StoredInode::Own { attr }) => {
+                // A holder of EX may remove the inode, and knows of no opens but its own.
+                let (resource, need) = (ResourceId::attr(ino), Need::Token(LockMode::Pr));
+                if !self.table.is_met(node, resource, need) {
+                    self.wait_for(node, resource, need, task);
+                    return Ok(());
+                }
                 self.table.open(node, ino);
                 let mut grants = Vec::new();
                 self.grant_attr(node, ino, attr, &mut grants);
@@ -110,7 +116,7 @@ impl Master {
     pub(crate) fn listing(&self, dir: Ino, after: u64) -> Result<Listing, FsError> {
         let (start, end) = Key::entries_after(dir, Cookie(after));
         let range = kv::KeyRange::new(start, end);
-        let limit = kv::ScanLimit { entries: LISTING_ENTRIES, bytes: LISTING_BYTES };
+        let limit = kv::ScanLimit { entries: self.listing_entries, bytes: LISTING_BYTES };
         let page = self.engine.scan(&range, limit, kv::Direction::Forward).map_err(|error| {
             log::error!("metadata engine: {error}");
             FsError::Io
@@ -128,24 +134,31 @@ impl Master {
     }
 
     pub(crate) fn on_more(&mut self, node: NodeId, dir: Ino, after: u64) {
-        if self.table.mode(node, ResourceId::dir(dir)) == LockMode::Nl {
-            return;
-        }
-        match self.listing(dir, after) {
-            Ok(listing) => self.send(node, FromMaster::Entries { dir, listing }),
-            Err(error) => log::error!("entries of ino {dir} could not be read: {error}"),
-        }
+        // A node that has given the directory back meanwhile asks for all of it again.
+        let listing = match self.table.mode(node, ResourceId::dir(dir)) {
+            LockMode::Nl => Err(FsError::Stale),
+            LockMode::Pr | LockMode::Ex => self.listing(dir, after),
+        };
+        let (listing, error) = match listing {
+            Ok(listing) => (listing, None),
+            Err(error) => (Listing { after, entries: Vec::new(), complete: false }, Some(error)),
+        };
+        self.send(node, FromMaster::Entries { dir, listing, error });
     }
 
     pub(crate) fn on_fetch(&mut self, node: NodeId, request: u64, what: FetchWhat) {
-        let (mut xattrs, mut page) = (Vec::new(), None);
+        let (mut xattrs, mut page, mut error) = (Vec::new(), None, None);
         match what {
-            FetchWhat::Xattrs { ino } => xattrs = self.read(Key::Xattrs(ino)).ok().flatten().unwrap_or_default(),
-            FetchWhat::ExtentPage { ino, page: number } => {
-                page = self.read(Key::ExtentPage(ino, number)).ok().flatten();
-            }
+            FetchWhat::Xattrs { ino } => match self.read(Key::Xattrs(ino)) {
+                Ok(list) => xattrs = list.unwrap_or_default(),
+                Err(cause) => error = Some(cause),
+            },
+            FetchWhat::ExtentPage { ino, page: number } => match self.read(Key::ExtentPage(ino, number)) {
+                Ok(map) => page = map,
+                Err(cause) => error = Some(cause),
+            },
         }
-        self.send(node, FromMaster::Fetched { request, xattrs, page });
+        self.send(node, FromMaster::Fetched { request, xattrs, page, error });
     }
 
     fn acquire_attr(
@@ -178,7 +191,11 @@ impl Master {
             self.glimpses.insert(seq, Glimpse { node, request, grants, inode, ino, holder });
             self.send(holder, FromMaster::Glimpse { seq, list: vec![ino] });
         } else if self.table.is_wanted(file) {
-            self.wait_for(node, file, Need::Token(LockMode::Pr), task);
+            // Somebody waits to write it: he is not held up by one who only wants to see its size now.
+            let Some(content) = self.read(Key::Content(ino))? else { return Err(FsError::Io) };
+            let glimpse = Some(Box::new(Inode { attr, content }));
+            let seen = self.releases_seen(node);
+            self.send(node, FromMaster::Acquired { request, error: None, grants, seen, glimpse });
         } else {
             self.grant_content(node, ino, LockMode::Pr, &mut grants)?;
             self.answer(node, request, grants);
@@ -275,4 +292,5 @@ impl Master {
 
 /// Bytes of entries in one message, about.
 pub(crate) const LISTING_BYTES: usize = 512 << 10;
-const LISTING_ENTRIES: usize = 8192;
+/// Entries of a directory in one message.
+pub(crate) const LISTING_ENTRIES: usize = 8192;

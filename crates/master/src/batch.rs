@@ -24,7 +24,8 @@ impl Master {
                 return self.refuse_batch(node, seq, reason);
             }
             // What is sent again to a new master was made under rights that may have been given back since.
-            if !self.recovering
+            let is_replayed = self.expected.contains_key(&node);
+            if !is_replayed
                 && let Err(reason) = self.check_ownership(node, kept, &changes)
             {
                 return self.refuse_batch(node, seq, reason);
@@ -38,6 +39,7 @@ impl Master {
                 member.record.batch = seq;
             }
             self.grant_kept(node, kept, &changes);
+            self.note_orphans(node, &changes);
         } else {
             let durable = self.members.get(&node).map_or(BatchSeq(0), |m| m.durable);
             if durable >= seq {
@@ -80,8 +82,19 @@ impl Master {
             .collect();
         for (resource, mode) in kept {
             let is_free = self.table.is_met(node, *resource, lock::Need::Token(*mode));
-            if !gone.contains(&resource.ino) && is_free && !self.recovering {
+            if !gone.contains(&resource.ino) && is_free && !self.expected.contains_key(&node) {
                 self.table.grant(node, *resource, *mode);
+            }
+        }
+    }
+
+    /// A node that made an orphan has it open, and says so when it closes it.
+    fn note_orphans(&mut self, node: NodeId, changes: &[Change]) {
+        for change in changes {
+            if let Change::PutOrphan { ino, holders } = change
+                && holders.contains(&node)
+            {
+                self.table.open(node, *ino);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kv::{Batch, EngineError, Seq};
-use meta::{Change, Key};
+use meta::{Change, Key, SegmentRecord};
 use types::{BatchSeq, Encode, NodeId};
 use wire::FromMaster;
 
@@ -25,7 +25,13 @@ impl Master {
         let mut batch = Batch::new(self.engine.last_seq().next());
         let own = own.into_iter().map(|(key, value)| (key.to_vec(), value));
         let writes: BTreeMap<_, _> = applied.writes.into_iter().chain(own).collect();
+        let mut counts = Vec::new();
         for (key, value) in writes {
+            if let Some(Key::Segment(segment)) = Key::from_slice(&key)
+                && let Some(Ok(record)) = value.as_ref().map(|v| meta::value_decode::<SegmentRecord>(&key, v))
+            {
+                counts.push((segment, record.live_bytes));
+            }
             match value {
                 Some(value) => batch.puts.push((key, value)),
                 None => batch.deletes.push(key),
@@ -35,6 +41,9 @@ impl Master {
         self.metrics.engine_commits.add(1);
         self.dirty_since.get_or_insert(self.clock.now);
         self.note_changes(changes);
+        for (segment, live_bytes) in counts {
+            self.note_live_bytes(segment, live_bytes);
+        }
         Ok(())
     }
 
@@ -72,6 +81,7 @@ impl Master {
         for after in std::mem::take(&mut self.after_this_sync) {
             match after {
                 AfterSync::Send(node, message) => self.send(node, message),
+                AfterSync::Round(seq) => self.on_round_durable(seq),
             }
         }
     }

@@ -21,6 +21,7 @@ mod record;
 mod recover;
 mod release;
 mod ship;
+mod space;
 mod state;
 mod view;
 

@@ -8,7 +8,7 @@ use wire::{FromMaster, PROTOCOL_VERSION};
 
 use crate::commit::own_write;
 use crate::prefetch::Walk;
-use crate::record::MemberRecord;
+use crate::record::{MemberRecord, SegmentRange};
 use crate::state::{Master, PeerId};
 
 /// A member.
@@ -79,6 +79,7 @@ impl Master {
             label: newcomer.label,
             device: newcomer.device,
             batch: BatchSeq(0),
+            segments: Vec::new(),
         };
         let own = vec![own_write(Key::Volume, &self.volume), own_write(Key::Member(node), &record)];
         if let Err(error) = self.commit(NodeId(0), &[], own) {
@@ -145,6 +146,8 @@ impl Master {
         }
         self.metrics.members.set(self.members.len() as i64);
         self.expected.remove(&node);
+        self.look_for_segments();
+        self.pass_barrier_of(node);
         let mut own = vec![(Key::Member(node), None)];
         own.extend(self.result_keys(node).into_iter().map(|key| (key, None)));
         if let Err(error) = self.commit(NodeId(0), &[], own) {
@@ -190,7 +193,12 @@ impl Master {
         };
         self.volume.next_inode += u64::from(inodes);
         self.volume.next_segment += u64::from(segments);
-        let own = vec![own_write(Key::Volume, &self.volume)];
+        let mut own = vec![own_write(Key::Volume, &self.volume)];
+        if let Some(member) = self.members.get_mut(&node) {
+            let first = self.volume.next_segment - u64::from(segments);
+            SegmentRange::add(&mut member.record.segments, first, u64::from(segments));
+            own.push(own_write(Key::Member(node), &member.record));
+        }
         if let Err(error) = self.commit(NodeId(0), &[], own) {
             return self.fail(format!("numbers could not be reserved: {error:?}"));
         }

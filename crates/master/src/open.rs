@@ -71,7 +71,9 @@ impl Master {
             split_places: BTreeMap::new(),
             told_everyone: Vec::new(),
             app_locks: AppLocks::default(),
+            space: crate::space::Space::default(),
             next_number: 0,
+            listing_entries: crate::acquire::LISTING_ENTRIES,
             tasks: VecDeque::new(),
             expected: BTreeMap::new(),
             recovering: false,
@@ -90,6 +92,7 @@ impl Master {
         master.engine.sync()?;
         let members = master.stored_members();
         master.expect_members(members);
+        master.look_for_segments();
         master.metrics.master_epoch.set(master.volume.epoch.0 as i64);
         master.settle();
         Ok(master)

@@ -1,7 +1,7 @@
 //! The master's own records. `docs/format/metadata.md` lists them.
 
 use meta::{Change, FsError, OpReply};
-use types::{BatchSeq, Epoch, codec_struct};
+use types::{BatchSeq, Epoch, SegmentId, codec_struct};
 
 /// Value of the volume key: counters that only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,48 @@ pub(crate) struct MemberRecord {
     pub device: String,
     /// Last batch applied.
     pub batch: BatchSeq,
+    /// Segments that it has reserved and not disowned, ascending.
+    pub segments: Vec<SegmentRange>,
 }
 
-codec_struct!(MemberRecord { pid, pid_start, label, device, batch });
+codec_struct!(MemberRecord { pid, pid_start, label, device, batch, segments });
+
+/// Segments one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentRange {
+    /// First of them.
+    pub first: u64,
+    /// How many; not 0.
+    pub count: u64,
+}
+
+codec_struct!(SegmentRange { first, count });
+
+impl SegmentRange {
+    /// Whether `segment` is one of them.
+    pub fn contains(self, segment: SegmentId) -> bool {
+        segment.0.checked_sub(self.first).is_some_and(|index| index < self.count)
+    }
+
+    /// Adds `count` segments from `first` on, which lie behind all in `ranges`.
+    pub fn add(ranges: &mut Vec<Self>, first: u64, count: u64) {
+        match ranges.last_mut() {
+            _ if count == 0 => {}
+            Some(last) if last.first + last.count == first => last.count += count,
+            Some(_) | None => ranges.push(Self { first, count }),
+        }
+    }
+
+    /// Takes `segment` out of `ranges`; returns whether it was there.
+    pub fn take(ranges: &mut Vec<Self>, segment: SegmentId) -> bool {
+        let Some(at) = ranges.iter().position(|range| range.contains(segment)) else { return false };
+        let Self { first, count } = ranges[at];
+        let before = Self { first, count: segment.0 - first };
+        let behind = Self { first: segment.0 + 1, count: first + count - segment.0 - 1 };
+        ranges.splice(at..=at, [before, behind].into_iter().filter(|range| range.count > 0));
+        true
+    }
+}
 
 /// Value of an operation-result key: kept until its sender says that it has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

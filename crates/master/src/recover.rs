@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use meta::{Change, Key, KeyKind};
-use types::{Ino, Micros, NodeId, ResourceId};
+use types::{Ino, LockMode, Micros, NodeId, ResourceId};
 use wire::{FromMaster, ReassertPart};
 
 use crate::change::{Pending, Then};
@@ -130,10 +130,18 @@ impl Master {
         log::info!("epoch {}: recovered, {} members", self.volume.epoch, self.members.len());
         self.tell_again();
         self.trim_orphans();
+        self.split_open();
         for (node, message) in std::mem::take(&mut self.deferred) {
             if self.members.contains_key(&node) {
                 self.dispatch(node, message);
             }
+        }
+    }
+
+    /// Open inodes whose reports the old master may not have acted on get tokens of their own.
+    fn split_open(&mut self) {
+        for (node, ino) in self.table.opens() {
+            self.on_open_report(node, ino);
         }
     }
 
@@ -162,7 +170,8 @@ impl Master {
             if let Change::DeleteInode { ino, .. } = &change {
                 removed.insert(*ino);
             }
-            for (node, _) in self.table.holders(resource) {
+            // A holder of EX got it after everything was told, and is ahead of the records.
+            for (node, _) in self.table.holders(resource).filter(|(_, mode)| *mode != LockMode::Ex) {
                 told.entry(node).or_default().push(change.clone());
             }
         }

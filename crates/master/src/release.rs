@@ -35,7 +35,7 @@ impl Master {
 
     /// A node keeps an inode open whose directory it gives up: the inode gets tokens of its own, so that
     /// nobody removes it by the directory's token alone.
-    fn on_open_report(&mut self, node: NodeId, ino: Ino) {
+    pub(crate) fn on_open_report(&mut self, node: NodeId, ino: Ino) {
         self.table.open(node, ino);
         if !matches!(self.read(meta::Key::Inode(ino)), Ok(Some(StoredInode::Covered { .. }))) {
             return;

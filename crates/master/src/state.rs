@@ -8,7 +8,7 @@ use kv::{Engine, EngineError, Seq};
 use lock::{MasterTable, WaiterId};
 use meta::{Change, Cookie, CookieKey};
 use obs::Metrics;
-use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq, ResourceId, Timespec};
+use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq, ResourceId, SegmentId, Timespec};
 use wire::{FromMaster, ToMaster};
 
 use crate::app_locks::AppLocks;
@@ -68,6 +68,13 @@ pub enum Output {
         /// Number to report.
         job: u64,
     },
+    /// Delete segments from the store and report [`Master::segments_deleted`].
+    DeleteSegments {
+        /// Which.
+        list: Vec<SegmentId>,
+    },
+    /// List the store's segments and report [`Master::segments_listed`].
+    ListSegments,
     /// The engine is fenced, poisoned or damaged: stop being master.
     Failed {
         /// For people.
@@ -120,7 +127,10 @@ pub struct Master {
     /// Records of changes that every reader has been told of: they go with the next commit.
     pub(crate) told_everyone: Vec<meta::Key>,
     pub(crate) app_locks: AppLocks,
+    pub(crate) space: crate::space::Space,
     pub(crate) next_number: u64,
+    /// Entries of a directory in one message, at most.
+    pub(crate) listing_entries: usize,
     pub(crate) tasks: VecDeque<Task>,
 
     // Recovery.
@@ -151,6 +161,8 @@ pub(crate) enum Task {
     Own { op: meta::Op },
     /// What remains to be done for a node that asked to write a covered file.
     Write { node: NodeId, request: u64, ino: Ino },
+    /// The line of a resource goes on.
+    Settle { resource: ResourceId },
 }
 
 /// What to do once a sync is done.
@@ -158,6 +170,8 @@ pub(crate) enum Task {
 pub(crate) enum AfterSync {
     /// Send.
     Send(NodeId, FromMaster),
+    /// Go on with a round of deletions.
+    Round(u64),
 }
 
 impl Master {
@@ -211,6 +225,8 @@ impl Master {
             ToMaster::Reserve { inodes, segments } => self.on_reserve(node, inodes, segments),
             ToMaster::Reassert { part, done } => self.on_reassert(node, part, done),
             ToMaster::Bye {} => self.leave(node),
+            ToMaster::Disown { segments } => self.on_disown(node, &segments),
+            ToMaster::Barriered { seq } => self.on_barriered(node, seq),
         }
     }
 
@@ -235,6 +251,7 @@ impl Master {
         }
         self.end_overdue();
         self.check_recovery();
+        self.go_on_with_space();
         self.settle();
     }
 
@@ -244,7 +261,8 @@ impl Master {
         let revoke = self.table.oldest_revoke().map_or(Micros::NEVER, |since| since + self.config.lease);
         let forget = self.pending.values().map(|p| p.since + self.config.lease).min().unwrap_or(Micros::NEVER);
         let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
-        commit.min(revoke).min(forget).min(recovery)
+        let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
+        commit.min(revoke).min(forget).min(recovery).min(space)
     }
 
     /// The next order for the driver.
@@ -277,16 +295,28 @@ impl Master {
         self.volume.epoch
     }
 
+    /// Whether members of the old master are awaited.
+    pub fn is_recovering(&self) -> bool {
+        self.recovering
+    }
+
+    /// Has listings of directories come in messages of at most `entries`, as for peers with little memory.
+    pub fn limit_listings(&mut self, entries: usize) {
+        self.listing_entries = entries.clamp(1, crate::acquire::LISTING_ENTRIES);
+    }
+
     /// Does what has become possible, until nothing moves.
     pub(crate) fn settle(&mut self) {
         loop {
             if let Some(output) = self.table.poll_output() {
                 match output {
                     lock::master::Output::Revoke { node, resource, to } => self.queue_revoke(node, resource, to),
-                    lock::master::Output::Ready { waiter } => {
+                    lock::master::Output::Ready { waiter, resource } => {
                         if let Some(task) = self.waiting.remove(&waiter) {
                             self.tasks.push_back(task);
                         }
+                        // Whatever becomes of this one, the next in line has its turn.
+                        self.tasks.push_back(Task::Settle { resource });
                     }
                 }
                 continue;
@@ -310,6 +340,7 @@ impl Master {
             Task::Ship { node, seq, op, now } => self.try_ship(node, seq, op, now),
             Task::Own { op } => self.try_own(op),
             Task::Write { node, request, ino } => self.try_acquire(node, request, wire::Want::Write { ino }),
+            Task::Settle { resource } => self.table.settle(self.clock.now, resource),
         }
     }
 
@@ -406,6 +437,8 @@ fn is_deferred(message: &ToMaster) -> bool {
         | ToMaster::Glimpsed { .. }
         | ToMaster::Reserve { .. }
         | ToMaster::Reassert { .. }
-        | ToMaster::Bye {} => false,
+        | ToMaster::Bye {}
+        | ToMaster::Disown { .. }
+        | ToMaster::Barriered { .. } => false,
     }
 }

@@ -121,6 +121,7 @@ fn write_json(stream: &mut UnixStream, document: &Json) -> io::Result<()> {
 }
 
 fn stat(shell: &Shell) -> Json {
+    shell.with_core(|core, _| core.export_gauges());
     let mut document = shell.metrics.snapshot().to_json();
     document["uptime_seconds"] = json!(shell.started.elapsed().as_secs_f64());
     document["version"] = json!(env!("CARGO_PKG_VERSION"));

@@ -22,6 +22,7 @@ mod process;
 mod service;
 mod shell;
 mod signals;
+mod store;
 mod threads;
 mod timer;
 mod turn;

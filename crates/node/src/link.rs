@@ -117,20 +117,34 @@ fn try_establish(shell: &Arc<Shell>) -> Result<Option<Link>, NodeError> {
     }
 }
 
-/// Puts a link to use: starts its threads and says hello.
+/// Puts a link to use: says hello and starts its threads.
+///
+/// The end of a connection is noticed by its reader alone, and only of the link in use: so the reader starts
+/// last. A master that dies may accept one more connection before it does.
 pub(crate) fn start(shell: &Arc<Shell>, link: &Arc<Link>) -> Result<(), NodeError> {
     match &**link {
-        Link::Local(service) => service.connect_local(),
+        Link::Local(service) => {
+            service.connect_local();
+            shell.begin(link);
+            if service.is_stopping() {
+                shell.link_lost(link);
+            }
+            Ok(())
+        }
         Link::Socket(socket) => {
-            let stream = socket.stream.try_clone().map_err(|source| NodeError::io("use a socket", source))?;
-            let reader = FrameReader::new(stream, Arc::clone(&shell.metrics));
-            let writer = Arc::clone(&socket.writer);
-            spawn("link-writer", move || writer.run())?;
-            let (shell, link) = (Arc::clone(shell), Arc::clone(link));
-            spawn("link-reader", move || read(&shell, &link, reader))?;
+            shell.begin(link);
+            start_threads(shell, link, socket).inspect_err(|_| shell.link_lost(link))
         }
     }
-    shell.begin(link);
+}
+
+fn start_threads(shell: &Arc<Shell>, link: &Arc<Link>, socket: &Socket) -> Result<(), NodeError> {
+    let stream = socket.stream.try_clone().map_err(|source| NodeError::io("use a socket", source))?;
+    let reader = FrameReader::new(stream, Arc::clone(&shell.metrics));
+    let writer = Arc::clone(&socket.writer);
+    spawn("link-writer", move || writer.run())?;
+    let (shell, link) = (Arc::clone(shell), Arc::clone(link));
+    spawn("link-reader", move || read(&shell, &link, reader))?;
     Ok(())
 }
 
@@ -175,7 +189,8 @@ pub(crate) fn keep(shell: &Arc<Shell>) {
 /// Replaces a lost link, however long that takes.
 fn replace(shell: &Arc<Shell>) {
     let mut last_said = None;
-    while !shell.is_stopping() {
+    // An attempt that failed may have asked for another, which this one is.
+    while !shell.is_stopping() && shell.link().is_none() {
         let failure = match establish(shell, PATIENCE_REPORT).and_then(|link| start(shell, &link)) {
             Ok(()) => return,
             Err(failure) => failure,

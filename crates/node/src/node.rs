@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use adapter::{Hooks, Invalidator, KernelCache, Server};
-use chunk::DirStore;
 use fuse::mount::{Mount, MountMethod, Unmount};
 use fuse::{Session, SessionEnd, SessionError};
 use obs::Metrics;
@@ -24,6 +23,7 @@ use crate::options::MountRequest;
 use crate::process;
 use crate::shell::{Identity, Membership, Shell};
 use crate::signals::{Signalled, Signals};
+use crate::store::VolumeStore;
 use crate::threads::{join, spawn};
 use crate::utab::UtabLine;
 
@@ -65,7 +65,7 @@ impl Node {
     /// Opens the volume and starts the threads that need nothing else.
     fn start(request: &MountRequest, signals: Arc<Signals>) -> Result<Self, NodeError> {
         let volume = Volume::open(&request.volume)?;
-        let store = DirStore::open_with_reserve(volume.segments_dir(), volume.header().segment_bytes)?;
+        let store = VolumeStore::open(&volume)?;
         let metrics = Arc::new(Metrics::with_message_kinds(MESSAGE_KINDS));
         let shell = Arc::new(Shell::new(volume, Arc::new(store), request.options.clone(), metrics));
         let mountpoint = request.mountpoint.clone();

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use chunk::{ChunkError, SegmentStore};
 use kv::{Claim, Engine, EngineError, Seq};
 use kv_fjall::FjallEngine;
 use master::{Master, MemberStatus, Output, PeerId};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
-use types::{Epoch, Micros};
+use types::{Epoch, Micros, SegmentId};
 use volume::{Listener, MasterLock, Volume};
 use wire::{FromMaster, ToMaster};
 
@@ -47,6 +48,7 @@ pub(crate) struct Service {
     owner: u32,
     metrics: Arc<Metrics>,
     syncs: Jobs<u64>,
+    segment_jobs: Jobs<SegmentJob>,
     keeper: Mutex<()>,
     keeper_woken: Condvar,
     is_stopping: AtomicBool,
@@ -91,6 +93,7 @@ impl Service {
             owner: owner.uid(),
             metrics: Arc::clone(&shell.metrics),
             syncs: Jobs::default(),
+            segment_jobs: Jobs::default(),
             keeper: Mutex::default(),
             keeper_woken: Condvar::new(),
             is_stopping: AtomicBool::new(false),
@@ -121,6 +124,8 @@ impl Service {
         threads.push(spawn("engine-sync", move || service.sync(&node, &*engine))?);
         let (service, node) = (Arc::clone(self), Arc::clone(shell));
         threads.push(spawn("master-keeper", move || service.keep(&node))?);
+        let (service, node) = (Arc::clone(self), Arc::clone(shell));
+        threads.push(spawn("master-segments", move || service.clear_segments(&node))?);
         Ok(())
     }
 
@@ -136,6 +141,7 @@ impl Service {
             writer.close();
         }
         self.syncs.close();
+        self.segment_jobs.close();
         // Taken once, so that the keeper either sees the flag or waits already.
         drop(self.keeper.lock());
         self.keeper_woken.notify_all();
@@ -156,6 +162,11 @@ impl Service {
     /// Takes in a message of `peer`. Outputs wait for [`Shell::pump`].
     pub fn tell(&self, peer: PeerId, message: ToMaster) {
         self.with_master(|master, clock| master.handle(clock, peer, message));
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::SeqCst)
     }
 
     /// The node in this process connects.
@@ -234,6 +245,8 @@ impl Service {
                 }
             }
             Output::Sync { job } => self.syncs.push(job),
+            Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
+            Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
             Output::Failed { reason } => shell.service_failed(reason),
         }
         false
@@ -257,7 +270,7 @@ impl Service {
 
     /// The thread that accepts connections. Ends when the service stops.
     fn accept(self: &Arc<Self>, shell: &Arc<Shell>, listener: &UnixListener) {
-        while !self.is_stopping.load(Ordering::SeqCst) {
+        while !self.is_stopping() {
             match listener.accept() {
                 Ok((stream, _)) => {
                     let (service, node) = (Arc::clone(self), Arc::clone(shell));
@@ -265,7 +278,7 @@ impl Service {
                         log::error!("a connection is dropped: {}", describe(&error));
                     }
                 }
-                Err(_) if self.is_stopping.load(Ordering::SeqCst) => return,
+                Err(_) if self.is_stopping() => return,
                 Err(error) => {
                     log::error!("the master's socket: {error}");
                     // Out of descriptors, most likely.
@@ -300,6 +313,10 @@ impl Service {
         let mut reader = FrameReader::new(stream, Arc::clone(&self.metrics));
         if let Some(hello) = self.first_message(&mut reader, &process) {
             self.peers.lock().insert(peer, Arc::clone(&writer));
+            if self.is_stopping() {
+                // It came too late to be closed with the others.
+                return writer.close();
+            }
             self.with_master(|master, clock| {
                 master.connected(clock, peer);
                 master.handle(clock, peer, hello);
@@ -379,18 +396,42 @@ impl Service {
         }
     }
 
+    /// The thread that removes segments nobody needs, at its leisure: a large file takes the disk a while.
+    fn clear_segments(&self, shell: &Shell) {
+        while let Some(job) = self.segment_jobs.next() {
+            if self.is_stopping() {
+                return;
+            }
+            match job {
+                SegmentJob::Delete(list) => {
+                    let deleted: Vec<SegmentId> =
+                        list.into_iter().filter(|segment| is_deleted(&*shell.store, *segment)).collect();
+                    self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
+                }
+                SegmentJob::List => match shell.store.list() {
+                    Ok(listed) => {
+                        self.with_master(|master, clock| master.segments_listed(clock, &listed));
+                    }
+                    Err(error) => log::warn!("segments cannot be listed: {}", describe(&error)),
+                },
+            }
+            shell.pump(Work::OfMaster);
+        }
+    }
+
     /// The thread that looks after processes that should have rejoined, and after the reserve.
     fn keep(&self, shell: &Shell) {
         let mut looked_at_space: Option<Instant> = None;
+        let mut is_low = false;
         loop {
             let is_awaited = self.end_dead_members(shell);
-            if looked_at_space.is_none_or(|at| at.elapsed() >= PAUSE_SPACE) {
+            if is_low || looked_at_space.is_none_or(|at| at.elapsed() >= PAUSE_SPACE) {
                 looked_at_space = Some(Instant::now());
-                keep_reserve(shell);
+                is_low = keep_reserve(shell);
             }
-            let pause = if is_awaited { PAUSE_REJOIN } else { PAUSE_SPACE };
+            let pause = if is_awaited || is_low { PAUSE_REJOIN } else { PAUSE_SPACE };
             let mut keeper = self.keeper.lock();
-            if self.is_stopping.load(Ordering::SeqCst) {
+            if self.is_stopping() {
                 return;
             }
             self.keeper_woken.wait_for(&mut keeper, pause);
@@ -414,12 +455,37 @@ impl Service {
     }
 }
 
+/// What the master wants of the segment store.
+#[derive(Debug)]
+enum SegmentJob {
+    /// These removed.
+    Delete(Vec<SegmentId>),
+    /// All of them listed.
+    List,
+}
+
+/// Deletes a segment; returns whether it is gone.
+fn is_deleted(store: &dyn SegmentStore, segment: SegmentId) -> bool {
+    match store.delete(segment) {
+        Ok(()) | Err(ChunkError::Missing { .. }) => true,
+        Err(error) => {
+            log::warn!("segment {segment} stays: {}", describe(&error));
+            false
+        }
+    }
+}
+
 /// Opens the engine under the next generation.
 fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError> {
+    let total_bytes = volume.space()?.total_bytes;
+    let options = kv_fjall::Options {
+        memtable_bytes: (total_bytes / 64).clamp(1 << 20, 16 << 20),
+        ..kv_fjall::Options::default()
+    };
     let mut generation = 1;
     let mut released = false;
     loop {
-        match FjallEngine::open(&volume.meta_dir(), kv_fjall::Options::default(), Claim::new(generation)) {
+        match FjallEngine::open(&volume.meta_dir(), options, Claim::new(generation)) {
             Ok(engine) => return Ok(Arc::new(engine)),
             // We hold the master's lock: whoever recorded a greater one is master no more.
             Err(EngineError::Fenced { stored, .. }) if stored.0 >= generation => generation = stored.0 + 1,
@@ -433,22 +499,23 @@ fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError> {
 }
 
 /// Gives the reserve up while the disk is nearly full, so that removals can be committed, and takes it back
-/// when there is room again.
-fn keep_reserve(shell: &Shell) {
+/// when there is room again. Returns whether the disk is to be watched closely.
+fn keep_reserve(shell: &Shell) -> bool {
     let volume = &shell.volume;
     let kept = volume.space().and_then(|space| {
         if space.reserve_bytes == 0 {
-            return volume.refill_reserve().map(|_| ());
+            return volume.refill_reserve().map(|is_full| !is_full);
         }
         if space.available_bytes < SPACE_LOW {
             let freed = volume.release_reserve()?;
             log::warn!("the disk is full: the reserve of {freed} bytes is released");
         }
-        Ok(())
+        Ok(space.available_bytes < SPACE_WATCHED)
     });
-    if let Err(error) = kept {
+    kept.unwrap_or_else(|error| {
         log::debug!("the reserve cannot be seen to: {}", describe(&error));
-    }
+        false
+    })
 }
 
 /// How long a new connection may take to say hello.
@@ -461,3 +528,5 @@ const PAUSE_REJOIN: Duration = Duration::from_millis(50);
 const PAUSE_SPACE: Duration = Duration::from_secs(1);
 /// Bytes below which the engine's own writes are in danger.
 const SPACE_LOW: u64 = 4 << 20;
+/// Bytes below which a fast writer could fill the disk between two looks at it.
+const SPACE_WATCHED: u64 = 64 << 20;

@@ -33,7 +33,7 @@ impl UtabLine {
 
     fn add_in(dir: &Path, volume: &Path, mountpoint: &Path) -> Option<Self> {
         let target = escape(mountpoint);
-        let line = format!("SRC={} TARGET={target} ROOT=/ OPTS=uhelper=holdfast\n", escape(volume));
+        let line = format!("SRC={} TARGET={target} ROOT=/ {OPTIONS}\n", escape(volume));
         match change(dir, &target, &line) {
             Ok(()) => Some(Self { dir: dir.to_owned(), target }),
             Err(error) => {
@@ -68,9 +68,9 @@ fn change(dir: &Path, target: &str, line: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error),
     };
-    let word = format!("TARGET={target}");
+    let mounted = mounted_targets();
     let mut new: String =
-        old.split_inclusive('\n').filter(|l| !l.split(' ').any(|w| w.trim_end() == word)).collect();
+        old.split_inclusive('\n').filter(|line| is_of_others(line, target, &mounted)).collect();
     new.push_str(line);
     if new == old {
         return Ok(());
@@ -91,6 +91,21 @@ fn change(dir: &Path, target: &str, line: &str) -> io::Result<()> {
     written
 }
 
+/// Whether a line is neither about `target` nor left behind by a node that was killed.
+fn is_of_others(line: &str, target: &str, mounted: &[String]) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    let Some(of) = words.find_map(|word| word.strip_prefix("TARGET=")) else { return true };
+    let is_ours = line.split_ascii_whitespace().any(|word| word == OPTIONS);
+    let is_left_behind = is_ours && mounted.iter().all(|mounted| mounted != of);
+    of != target && !is_left_behind
+}
+
+/// Where Holdfast volumes are mounted.
+fn mounted_targets() -> Vec<String> {
+    let mounts = volume::sources::mounts().unwrap_or_default();
+    mounts.iter().filter(|mount| mount.is_holdfast()).map(|mount| escape(&mount.mountpoint)).collect()
+}
+
 /// Writes blanks, backslashes and everything that is not printable as `\ooo`, like the kernel's mount table.
 fn escape(path: &Path) -> String {
     let mut out = String::new();
@@ -106,6 +121,7 @@ fn escape(path: &Path) -> String {
 }
 
 const DIR: &str = "/run/mount";
+const OPTIONS: &str = "OPTS=uhelper=holdfast";
 
 #[cfg(test)]
 mod tests {
@@ -117,7 +133,9 @@ mod tests {
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         let others = "SRC=a TARGET=/m/x ROOT=/ OPTS=user\nSRC=a TARGET=/m/x\\040y ROOT=/ OPTS=loop\n";
-        fs::write(dir.join("utab"), format!("SRC=old TARGET=/m ROOT=/ OPTS=x\n{others}")).unwrap();
+        let old =
+            format!("SRC=old TARGET=/m ROOT=/ OPTS=x\n{others}SRC=a TARGET=/m/killed ROOT=/ {OPTIONS}\n");
+        fs::write(dir.join("utab"), old).unwrap();
         let line = UtabLine::add_in(&dir, Path::new("/srv/my vol"), Path::new("/m")).expect("added");
         let ours = "SRC=/srv/my\\040vol TARGET=/m ROOT=/ OPTS=uhelper=holdfast\n";
         assert_eq!(fs::read_to_string(dir.join("utab")).unwrap(), format!("{others}{ours}"));

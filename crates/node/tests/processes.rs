@@ -20,7 +20,7 @@ fn main() {
         return be_node();
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn(&Scratch)); 5] = [
+    let tests: [(&str, Test); 5] = [
         ("a_signal_unmounts_and_flushes", a_signal_unmounts_and_flushes),
         ("a_signal_ends_a_mount_in_use", a_signal_ends_a_mount_in_use),
         ("survivors_go_on_when_the_master_is_killed", survivors_go_on_when_the_master_is_killed),
@@ -34,6 +34,8 @@ fn main() {
         println!("test {name} ... ok ({:.2} s)", since.elapsed().as_secs_f64());
     }
 }
+
+type Test = fn(&Scratch);
 
 /// Mounts and tells by a line that it is ready.
 fn be_node() {

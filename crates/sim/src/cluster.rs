@@ -1,6 +1,6 @@
 //! The cluster: cores, queues between them, and the choice of what happens next.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use chunk::{MemStore, SegmentStore, SyncPlan};
@@ -8,10 +8,11 @@ use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
 use obs::Metrics;
 use types::{Micros, Timespec};
-use vfs::{Clock, Core, Invalidation, Output, Reply, Request, RequestId};
+use vfs::{Clock, Core, Invalidation, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, ToMaster};
 
-use crate::kernel::Kernel;
+use crate::coverage::Coverage;
+use crate::kernel::{Kernel, Pending};
 
 /// Settings of a cluster.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct ClusterConfig {
     pub nodes: usize,
     /// Settings of each node's core.
     pub core: vfs::Config,
+    /// Entries of a directory in one message; 0 for the master's own limit.
+    pub listing_entries: usize,
     /// Prints messages and invalidations as they happen.
     pub verbose: bool,
 }
@@ -33,11 +36,21 @@ struct Node {
     kernel: Kernel,
     to_master: VecDeque<ToMaster>,
     from_master: VecDeque<FromMaster>,
-    jobs: VecDeque<(u64, Vec<Invalidation>)>,
+    jobs: Vec<Job>,
     syncs: VecDeque<(u64, SyncPlan)>,
     replies: BTreeMap<RequestId, Reply>,
     is_up: bool,
     pid: u32,
+    peer: PeerId,
+}
+
+/// An invalidation on its way through the kernel.
+struct Job {
+    number: u64,
+    list: Vec<Invalidation>,
+    since: Micros,
+    /// Write-backs of stores through mappings, which the kernel makes before it drops the pages.
+    writing: BTreeSet<RequestId>,
 }
 
 /// The cluster.
@@ -51,9 +64,11 @@ pub struct Cluster {
     master_syncs: VecDeque<u64>,
     engine: Arc<dyn Engine>,
     nodes: Vec<Node>,
+    next_peer: u64,
     next_request: u64,
     trace: u64,
     figures: Figures,
+    coverage: Coverage,
     /// Whether messages and invalidations are printed.
     verbose: bool,
 }
@@ -69,6 +84,14 @@ pub struct Figures {
     pub syncs: u64,
     /// Changes of master.
     pub remasters: u64,
+    /// Deaths of nodes.
+    pub node_deaths: u64,
+    /// Losses of power.
+    pub power_losses: u64,
+    /// Times that the names of a kernel all ran out because one could not be taken back.
+    pub epochs_raised: u64,
+    /// Pages stored to through a mapping and written back while they were taken back.
+    pub late_writes: u64,
     /// Virtual time.
     pub micros: u64,
 }
@@ -76,6 +99,8 @@ pub struct Figures {
 const VOLUME: [u8; 16] = [7; 16];
 const COOKIE_KEY: [u8; 16] = [9; 16];
 const LEASE: Micros = Micros(10_000_000);
+/// How long a name may take to be taken back before the driver raises the epoch.
+const PATIENCE: Micros = Micros(5_000);
 
 impl Cluster {
     /// A cluster with all nodes joined.
@@ -93,15 +118,17 @@ impl Cluster {
             master_syncs: VecDeque::new(),
             engine,
             nodes: Vec::new(),
+            next_peer: 1,
             next_request: 1,
+            coverage: Coverage::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             figures: Figures::default(),
             verbose: config.verbose,
             config,
         };
         cluster.open_master();
-        for index in 0..cluster.config.nodes {
-            cluster.add_node(index as u32 + 100);
+        for _ in 0..cluster.config.nodes {
+            cluster.add_node();
         }
         cluster
     }
@@ -117,11 +144,17 @@ impl Cluster {
         };
         let clock = self.master_clock();
         let master = Master::open(clock, self.engine.clone(), config, Arc::new(Metrics::new()));
-        self.master = Some(master.expect("the volume opens"));
+        let mut master = master.expect("the volume opens");
+        if self.config.listing_entries > 0 {
+            master.limit_listings(self.config.listing_entries);
+        }
+        self.master = Some(master);
         self.master_syncs.clear();
     }
 
-    fn add_node(&mut self, pid: u32) {
+    /// Adds a node and returns its index.
+    pub fn add_node(&mut self) -> usize {
+        let pid = self.nodes.len() as u32 + 100;
         let metrics = Arc::new(Metrics::new());
         let store: Arc<dyn SegmentStore> = Arc::new(self.store.clone());
         let core = Core::new(self.config.core.clone(), VOLUME, store, metrics.clone());
@@ -131,14 +164,16 @@ impl Cluster {
             kernel: Kernel::default(),
             to_master: VecDeque::new(),
             from_master: VecDeque::new(),
-            jobs: VecDeque::new(),
+            jobs: Vec::new(),
             syncs: VecDeque::new(),
             replies: BTreeMap::new(),
             is_up: true,
             pid,
+            peer: PeerId(0),
         });
         let index = self.nodes.len() - 1;
         self.connect(index);
+        index
     }
 
     /// Connects a node to the master there is now.
@@ -147,16 +182,13 @@ impl Cluster {
         let node = &mut self.nodes[index];
         let hello = node.core.hello(clock, node.pid, 1, format!("node {index}"), format!("0:{index}"));
         node.to_master.push_back(hello);
-        let peer = self.peer(index);
+        let peer = PeerId(self.next_peer);
+        self.next_peer += 1;
+        node.peer = peer;
         let clock = self.master_clock();
         if let Some(master) = self.master.as_mut() {
             master.connected(clock, peer);
         }
-    }
-
-    /// Connections are numbered so that a node's old one is never taken for its new one.
-    fn peer(&self, index: usize) -> PeerId {
-        PeerId(self.figures.remasters * 1000 + index as u64)
     }
 
     /// The master's process is killed: what it committed stays, what it had not sent is lost. Another takes over.
@@ -165,8 +197,7 @@ impl Cluster {
         self.master = None;
         let seq = self.disk.kill();
         self.note(seq.0);
-        let claim = Claim::new(self.figures.remasters + 1);
-        self.engine = Arc::new(self.disk.open(claim).expect("the disk opens again"));
+        self.open_engine();
         let clock = self.clock();
         for node in self.nodes.iter_mut().filter(|n| n.is_up) {
             node.to_master.clear();
@@ -180,6 +211,11 @@ impl Cluster {
                 self.connect(index);
             }
         }
+        self.bury_absent_members();
+    }
+
+    /// A new master is told of recorded members whose processes are gone.
+    fn bury_absent_members(&mut self) {
         let clock = self.master_clock();
         let gone: Vec<_> = self.master.as_ref().map(Master::expected_members).unwrap_or_default();
         for (node, pid, _) in gone {
@@ -189,6 +225,67 @@ impl Cluster {
                 }
             }
         }
+        self.pump();
+    }
+
+    fn open_engine(&mut self) {
+        let claim = Claim::new(self.figures.remasters + self.figures.power_losses + 1);
+        self.engine = Arc::new(self.disk.open(claim).expect("the disk opens again"));
+    }
+
+    /// A node's process is killed: what it had not sent is lost, and the master learns of it at once.
+    pub fn kill_node(&mut self, index: usize) {
+        self.figures.node_deaths += 1;
+        self.stop_node(index);
+        let (clock, peer) = (self.master_clock(), self.nodes[index].peer);
+        if let Some(master) = self.master.as_mut() {
+            master.disconnected(clock, peer, true);
+        }
+        self.pump();
+    }
+
+    fn stop_node(&mut self, index: usize) {
+        self.note(index as u64);
+        let node = &mut self.nodes[index];
+        node.is_up = false;
+        node.to_master.clear();
+        node.from_master.clear();
+        node.jobs.clear();
+        node.syncs.clear();
+        node.replies.clear();
+        node.kernel = Kernel::default();
+    }
+
+    /// Power fails: all processes are gone, and the stores lose or tear what was not synced. A master opens the
+    /// volume again; there are no nodes.
+    pub fn lose_power(&mut self) {
+        self.figures.power_losses += 1;
+        for index in 0..self.nodes.len() {
+            self.stop_node(index);
+        }
+        self.master = None;
+        let seed = self.rng.u64(..);
+        let seq = self.disk.crash(seed);
+        self.store.crash(seed);
+        self.note(seq.0);
+        self.open_engine();
+        self.open_master();
+        self.bury_absent_members();
+    }
+
+    /// Whether a node is up.
+    pub fn is_up(&self, index: usize) -> bool {
+        self.nodes[index].is_up
+    }
+
+    /// Nodes that are up.
+    pub fn nodes_up(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|index| self.nodes[*index].is_up).collect()
+    }
+
+    /// Whether a kernel would let a process make this request now: directories are locked while they change.
+    pub fn may_submit(&self, index: usize, request: &Request) -> bool {
+        self.nodes[index].kernel.admits(&Pending::of(request))
     }
 
     /// Hands a request to a node.
@@ -202,23 +299,59 @@ impl Cluster {
             println!("{} n{index} request {}: {text}", clock.now, id.0);
         }
         let node = &mut self.nodes[index];
-        if let Some(reply) = node.core.submit(clock, id, request) {
-            node.replies.insert(id, reply);
+        let pending = Pending::of(&request);
+        match node.core.submit(clock, id, request) {
+            Some(reply) => drop(node.replies.insert(id, reply)),
+            None => {
+                node.kernel.pending.insert(id, pending);
+                self.coverage.note_waits(&node.core);
+            }
         }
         self.pump();
         id
     }
 
+    /// The answer to a request, once it is there.
+    pub fn take_reply(&mut self, index: usize, id: RequestId) -> Option<Reply> {
+        self.nodes[index].replies.remove(&id)
+    }
+
+    /// A signal reaches a process that waits.
+    pub fn interrupt(&mut self, index: usize, id: RequestId) {
+        let clock = self.clock();
+        self.nodes[index].core.interrupt(clock, id);
+        self.pump();
+    }
+
     /// Lets things happen until a request is answered.
     pub fn wait(&mut self, index: usize, id: RequestId) -> Reply {
         for _ in 0..200_000 {
-            if let Some(reply) = self.nodes[index].replies.remove(&id) {
+            if let Some(reply) = self.take_reply(index, id) {
                 return reply;
             }
             self.step();
         }
-        let waiting: Vec<_> = self.nodes.iter().map(|n| n.core.waiting()).collect();
-        panic!("seed {}: request {id:?} of node {index} is never answered; waiting: {waiting:?}", self.config.seed);
+        let waiting = self.waiting();
+        panic!("seed {}: request {id:?} of node {index} is never answered; waiting: {waiting}", self.config.seed);
+    }
+
+    /// Who waits for what, on all nodes.
+    pub fn waiting(&self) -> String {
+        let each = self.nodes.iter().enumerate().filter(|(_, n)| n.is_up);
+        let text = each.map(|(index, n)| {
+            let jobs: Vec<_> = n.jobs.iter().map(|j| (j.number, &j.list)).collect();
+            let pending = &n.kernel.pending;
+            format!("n{index} parked {:?} jobs {jobs:?} kernel {pending:?}", n.core.waiting())
+        });
+        text.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Lets time pass until nothing is left to do and every commit interval is over.
+    pub fn quiesce(&mut self) {
+        let until = Micros(self.now.0 + 8_000_000);
+        while self.now < until {
+            self.step();
+        }
     }
 
     /// A request and its answer.
@@ -252,6 +385,16 @@ impl Cluster {
         self.rng.u64(0..n)
     }
 
+    /// The engine of the master there is now.
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// Which transitions were seen.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
     /// A digest of everything that happened, for the test that the same seed gives the same run.
     pub fn trace(&self) -> u64 {
         self.trace
@@ -271,12 +414,21 @@ impl Cluster {
         master::Clock { now: self.now, wall: wall(self.now) }
     }
 
+    /// Whether nothing can happen but that time passes.
+    pub fn is_quiet(&self) -> bool {
+        let is_quiet = |node: &Node| {
+            node.to_master.is_empty() && node.from_master.is_empty() && node.jobs.is_empty() && node.syncs.is_empty()
+        };
+        self.master_syncs.is_empty() && self.nodes.iter().filter(|n| n.is_up).all(is_quiet)
+    }
+
     /// One event, chosen by the seed among all that can happen; if there is none, time goes on to the next
     /// timer.
     pub fn step(&mut self) {
         let mut events: Vec<(usize, u8)> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.is_up) {
-            let queues = [!node.to_master.is_empty(), !node.from_master.is_empty(), !node.jobs.is_empty(), !node.syncs.is_empty()];
+            let has_job = node.jobs.iter().any(|job| self.is_ready(node, job));
+            let queues = [!node.to_master.is_empty(), !node.from_master.is_empty(), has_job, !node.syncs.is_empty()];
             for (kind, _) in queues.iter().enumerate().filter(|(_, has)| **has) {
                 events.push((index, kind as u8));
             }
@@ -296,15 +448,92 @@ impl Cluster {
         self.pump();
     }
 
+    /// Whether a kernel can carry a job out now: names under their directories' locks, pages under theirs. Out of
+    /// patience with a name, the driver has all names run out instead.
+    fn is_ready(&self, node: &Node, job: &Job) -> bool {
+        let is_blocked = |i: &Invalidation| node.kernel.blocks(i);
+        let has_patience = self.now < job.since + PATIENCE;
+        let names = job.list.iter().filter(|i| matches!(i, Invalidation::Name { .. }));
+        let pages = job.list.iter().filter(|i| matches!(i, Invalidation::Pages { .. }));
+        job.writing.is_empty()
+            && !(has_patience && names.into_iter().any(is_blocked))
+            && !pages.into_iter().any(is_blocked)
+    }
+
+    /// One of the jobs that a kernel can carry out: they are independent of each other.
+    fn run_job(&mut self, index: usize) {
+        let node = &self.nodes[index];
+        let ready: Vec<usize> =
+            (0..node.jobs.len()).filter(|at| self.is_ready(node, &node.jobs[*at])).collect();
+        let at = ready[self.rng.usize(0..ready.len())];
+        let clock = self.clock();
+        let node = &mut self.nodes[index];
+        let job = &node.jobs[at];
+        if self.verbose {
+            println!("{} n{index} kernel: {:?}", clock.now, job.list);
+        }
+        let is_stuck = |i: &Invalidation| matches!(i, Invalidation::Name { .. }) && node.kernel.blocks(i);
+        if job.list.iter().any(is_stuck) {
+            self.figures.epochs_raised += 1;
+            node.kernel.names.clear();
+        }
+        let mut writes = Vec::new();
+        for invalidation in &job.list {
+            if let Invalidation::Pages { ino } = invalidation {
+                writes.extend(node.kernel.take_stores(*ino).map(|(offset, data)| (*ino, offset, data)));
+            }
+        }
+        for (ino, offset, data) in writes {
+            self.figures.late_writes += 1;
+            let data = WriteData(data.into());
+            let write = Request::Write { ino, offset, data, append: false, kill_privileges: false };
+            let id = self.submit(index, write);
+            self.nodes[index].jobs[at].writing.insert(id);
+        }
+        if self.nodes[index].jobs[at].writing.is_empty() {
+            self.end_job(index, at);
+        } else {
+            self.finish_writes(index);
+        }
+    }
+
+    fn end_job(&mut self, index: usize, at: usize) {
+        let clock = self.clock();
+        let node = &mut self.nodes[index];
+        let job = node.jobs.remove(at);
+        self.figures.invalidations += job.list.len() as u64;
+        for invalidation in &job.list {
+            node.kernel.invalidate(invalidation);
+        }
+        node.core.invalidated(clock, job.number);
+    }
+
+    /// Write-backs that are answered let their jobs end.
+    fn finish_writes(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        for job in &mut node.jobs {
+            let done: Vec<RequestId> =
+                job.writing.iter().copied().filter(|id| node.replies.contains_key(id)).collect();
+            for id in done {
+                job.writing.remove(&id);
+                match node.replies.remove(&id) {
+                    Some(Reply::Written { .. }) => {}
+                    other => panic!("seed {}: a write-back was answered {other:?}", self.config.seed),
+                }
+            }
+        }
+    }
+
     fn happen(&mut self, index: usize, kind: u8) {
         let clock = self.clock();
         let master_clock = self.master_clock();
         match kind {
             0 => {
                 self.figures.messages += 1;
-                let peer = self.peer(index);
+                let peer = self.nodes[index].peer;
                 let message = self.nodes[index].to_master.pop_front();
                 if let (Some(master), Some(message)) = (self.master.as_mut(), message) {
+                    self.coverage.note_to_master(&message, master);
                     self.trace = mix(self.trace, &types::Encode::to_bytes(&message));
                     if self.verbose {
                         println!("{} n{index} -> master: {message:?}", clock.now);
@@ -320,22 +549,12 @@ impl Cluster {
                     if self.verbose {
                         println!("{} master -> n{index}: {message:?}", clock.now);
                     }
+                    self.coverage.note_from_master(&message, &node.core);
                     node.core.handle_message(clock, message);
+                    self.coverage.note_waits(&node.core);
                 }
             }
-            2 => {
-                let node = &mut self.nodes[index];
-                if let Some((job, list)) = node.jobs.pop_front() {
-                    self.figures.invalidations += list.len() as u64;
-                    if self.verbose {
-                        println!("{} n{index} kernel: {list:?}", clock.now);
-                    }
-                    for invalidation in &list {
-                        node.kernel.invalidate(invalidation);
-                    }
-                    node.core.invalidated(clock, job);
-                }
-            }
+            2 => self.run_job(index),
             3 => {
                 self.figures.syncs += 1;
                 let node = &mut self.nodes[index];
@@ -358,7 +577,9 @@ impl Cluster {
     fn advance(&mut self) {
         let nodes = self.nodes.iter().filter(|n| n.is_up).map(|n| n.core.poll_timeout());
         let master = self.master.as_ref().map_or(Micros::NEVER, Master::poll_timeout);
-        let next = nodes.min().unwrap_or(Micros::NEVER).min(master);
+        let jobs = self.nodes.iter().flat_map(|n| &n.jobs).filter(|j| j.writing.is_empty());
+        let patience = jobs.map(|j| j.since + PATIENCE).filter(|due| *due > self.now).min().unwrap_or(Micros::NEVER);
+        let next = nodes.min().unwrap_or(Micros::NEVER).min(master).min(patience);
         if next != Micros::NEVER {
             self.now = self.now.max(next);
         }
@@ -381,29 +602,60 @@ impl Cluster {
 
     /// Moves orders of the cores into the queues.
     fn pump(&mut self) {
-        for node in &mut self.nodes {
+        let (now, seed, mut lost) = (self.now, self.config.seed, None);
+        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, n)| n.is_up) {
             while let Some(output) = node.core.poll_output() {
                 match output {
                     Output::Send(message) => node.to_master.push_back(message),
-                    Output::Reply(id, reply) => drop(node.replies.insert(id, reply)),
-                    Output::Invalidate { job, list } => node.jobs.push_back((job, list)),
+                    Output::Reply(id, reply) => {
+                        node.kernel.pending.remove(&id);
+                        node.replies.insert(id, reply);
+                    }
+                    Output::Invalidate { job, list } => {
+                        node.jobs.push(Job { number: job, list, since: now, writing: BTreeSet::new() });
+                    }
                     Output::Sync { job, plan } => node.syncs.push_back((job, plan)),
                     Output::Left => node.is_up = false,
-                    Output::Lost(reason) => panic!("a membership was lost: {reason}"),
+                    Output::Lost(reason) => lost = Some((index, reason)),
                 }
             }
         }
-        let base = self.figures.remasters * 1000;
+        if let Some((index, reason)) = lost {
+            let waiting = self.waiting();
+            panic!("seed {seed}: node {index} lost its membership: {reason}; waiting:\n{waiting}");
+        }
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].jobs.iter().any(|job| !job.writing.is_empty()) {
+                self.finish_writes(index);
+            }
+        }
         while let Some(output) = self.master.as_mut().and_then(Master::poll_output) {
             match output {
                 master::Output::Send { peer, message } => {
-                    if let Some(node) = peer.0.checked_sub(base).and_then(|i| self.nodes.get_mut(i as usize)) {
+                    if let Some(node) = self.nodes.iter_mut().find(|n| n.is_up && n.peer == peer) {
                         node.from_master.push_back(message);
                     }
                 }
-                master::Output::Close { peer, reason } => panic!("{peer:?} was closed: {reason}"),
+                master::Output::Close { peer, reason } => panic!("seed {seed}: {peer:?} was closed: {reason}"),
                 master::Output::Sync { job } => self.master_syncs.push_back(job),
-                master::Output::Failed { reason } => panic!("the master failed: {reason}"),
+                master::Output::DeleteSegments { list } => {
+                    let is_gone = |s: &types::SegmentId| {
+                        matches!(self.store.delete(*s), Ok(()) | Err(chunk::ChunkError::Missing { .. }))
+                    };
+                    let deleted: Vec<_> = list.into_iter().filter(is_gone).collect();
+                    let clock = self.master_clock();
+                    if let Some(master) = self.master.as_mut() {
+                        master.segments_deleted(clock, &deleted);
+                    }
+                }
+                master::Output::ListSegments => {
+                    let listed = self.store.list().expect("segments in memory are listed");
+                    let clock = self.master_clock();
+                    if let Some(master) = self.master.as_mut() {
+                        master.segments_listed(clock, &listed);
+                    }
+                }
+                master::Output::Failed { reason } => panic!("seed {seed}: the master failed: {reason}"),
             }
         }
     }

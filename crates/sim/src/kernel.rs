@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use types::Ino;
-use vfs::{Attr, Entry, Invalidation, Keep};
+use vfs::{Attr, Entry, Invalidation, Keep, Request, RequestId};
 
 /// A kernel's caches.
 #[derive(Debug, Default)]
@@ -19,6 +19,58 @@ pub struct Kernel {
     pub pages: BTreeMap<Ino, Vec<u8>>,
     /// References per inode, to be forgotten.
     pub lookups: BTreeMap<Ino, u64>,
+    /// Stores through mappings that the node has not been told of, by inode and offset.
+    pub stores: BTreeMap<Ino, BTreeMap<u64, u8>>,
+    /// Requests that the node has not answered, and what the kernel holds locked for them.
+    pub pending: BTreeMap<RequestId, Pending>,
+}
+
+/// What the kernel holds locked during a request.
+#[derive(Clone, Debug, Default)]
+pub struct Pending {
+    /// Directories that are searched.
+    reads: Vec<Ino>,
+    /// Directories that change.
+    changes: Vec<Ino>,
+    /// The file whose pages are filled or written.
+    pages: Option<Ino>,
+}
+
+impl Pending {
+    /// What a request locks.
+    pub fn of(request: &Request) -> Self {
+        let mut locks = Self::default();
+        match request {
+            Request::Lookup { parent, .. } => locks.reads.push(*parent),
+            Request::ReadDir { ino, .. } => locks.reads.push(*ino),
+            Request::Make { parent, .. }
+            | Request::Create { parent, .. }
+            | Request::Link { parent, .. }
+            | Request::Unlink { parent, .. }
+            | Request::Rmdir { parent, .. } => locks.changes.push(*parent),
+            Request::Rename { parent, new_parent, .. } => locks.changes.extend([*parent, *new_parent]),
+            Request::Read { ino, .. } | Request::Write { ino, .. } => locks.pages = Some(*ino),
+            Request::GetAttr { .. }
+            | Request::SetAttr { .. }
+            | Request::ReadLink { .. }
+            | Request::TmpFile { .. }
+            | Request::Open { .. }
+            | Request::Flush { .. }
+            | Request::Release { .. }
+            | Request::Fsync { .. }
+            | Request::StatFs
+            | Request::GetXattr { .. }
+            | Request::ListXattr { .. }
+            | Request::SetXattr { .. }
+            | Request::RemoveXattr { .. }
+            | Request::Allocate { .. }
+            | Request::Seek { .. }
+            | Request::SetLock { .. }
+            | Request::Unlock { .. }
+            | Request::TestLock { .. } => {}
+        }
+        locks
+    }
 }
 
 impl Kernel {
@@ -56,6 +108,39 @@ impl Kernel {
             self.attrs.remove(&ino);
         }
         self.attrs.remove(&parent);
+    }
+
+    /// Whether a request that locks this may start: changes of a directory exclude everything else in it.
+    pub fn admits(&self, new: &Pending) -> bool {
+        self.pending.values().all(|old| {
+            let changing = |dir: &Ino| old.changes.contains(dir);
+            let busy = |dir: &Ino| changing(dir) || old.reads.contains(dir);
+            !new.reads.iter().any(changing) && !new.changes.iter().any(busy) && (old.pages.is_none() || new.pages != old.pages)
+        })
+    }
+
+    /// Whether a request in progress keeps an invalidation from being carried out.
+    pub fn blocks(&self, invalidation: &Invalidation) -> bool {
+        self.pending.values().any(|pending| match invalidation {
+            Invalidation::Name { parent, .. } => {
+                pending.reads.contains(parent) || pending.changes.contains(parent)
+            }
+            Invalidation::Pages { ino } => pending.pages == Some(*ino),
+            Invalidation::Directory { .. } | Invalidation::Attr { .. } => false,
+        })
+    }
+
+    /// Stores a byte through a mapping of a file whose pages are here.
+    pub fn store(&mut self, ino: Ino, offset: u64, byte: u8) {
+        if let Some(page) = self.pages.get_mut(&ino).and_then(|pages| pages.get_mut(offset as usize)) {
+            *page = byte;
+            self.stores.entry(ino).or_default().insert(offset, byte);
+        }
+    }
+
+    /// What is to be written back of a file.
+    pub fn take_stores(&mut self, ino: Ino) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {
+        self.stores.remove(&ino).unwrap_or_default().into_iter().map(|(offset, byte)| (offset, vec![byte]))
     }
 
     /// Carries out an invalidation.

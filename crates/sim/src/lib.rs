@@ -4,10 +4,17 @@
 //! (messages, invalidations, syncs, timers) is an event whose turn the seed decides, so the same seed gives
 //! the same run, to the byte of its trace.
 
+mod check;
 mod cluster;
+mod coverage;
 mod kernel;
+mod process;
+mod processes;
 mod workload;
 
+pub use check::Tree;
 pub use cluster::{Cluster, ClusterConfig, Figures};
+pub use coverage::Coverage;
+pub use processes::{Deaths, ProcessesConfig, ProcessesRun, run_processes};
 pub use kernel::Kernel;
 pub use workload::{Run, RunConfig, run};

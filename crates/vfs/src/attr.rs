@@ -126,7 +126,15 @@ impl Core {
     pub fn forget(&mut self, ino: Ino, count: u64) {
         let Some(known) = self.known.get_mut(&ino) else { return };
         known.lookups = known.lookups.saturating_sub(count);
-        if known.lookups == 0 && !known.is_open() && ino != Ino::ROOT {
+        self.forget_unused(ino);
+    }
+
+    /// Forgets an inode that neither the kernel nor a handle nor unflushed content needs.
+    pub(crate) fn forget_unused(&mut self, ino: Ino) {
+        let Some(known) = self.known.get(&ino) else { return };
+        let is_needed = known.lookups > 0 || known.is_open() || ino == Ino::ROOT;
+        // Content on its way to the log needs to know where its record is.
+        if !is_needed && !self.live.contains_key(&ino) {
             self.known.remove(&ino);
             self.metrics.cache_freed.add(CacheKind::Inode, 1);
         }
@@ -333,32 +341,9 @@ impl Core {
         Reply::StatFs(StatFs {
             total_bytes: space.total_bytes,
             free_bytes: space.free_bytes,
-            available_bytes: space.free_bytes.saturating_sub(self.config.reserve_bytes),
+            available_bytes: space.free_bytes.saturating_sub(self.space_reserve()),
             inodes_used: self.known.len() as u64,
         })
-    }
-
-    /// Room in the store, at most a tenth of a second old.
-    pub(crate) fn space(&mut self) -> crate::core::SpaceCache {
-        let is_fresh = self.space.known && self.clock.now.since(self.space.asked_at) < SPACE_AGE;
-        if !is_fresh && let Ok(space) = self.store.space() {
-            self.space = crate::core::SpaceCache {
-                asked_at: self.clock.now,
-                free_bytes: space.free_bytes,
-                total_bytes: space.total_bytes,
-                known: true,
-            };
-        }
-        self.space
-    }
-
-    /// Refuses what needs room on a full volume: the rest is for removals.
-    pub(crate) fn need_space(&mut self) -> Try<()> {
-        let space = self.space();
-        if space.known && space.free_bytes < self.config.reserve_bytes {
-            return Err(FsError::NoSpace.into());
-        }
-        Ok(())
     }
 
     /// Asks for the next entries of a directory, once.
@@ -376,4 +361,3 @@ impl Core {
 
 /// Size that directories show.
 const DIRECTORY_SIZE: u64 = 4096;
-const SPACE_AGE: types::Micros = types::Micros::from_millis(100);

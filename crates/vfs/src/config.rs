@@ -20,8 +20,10 @@ pub struct Config {
     pub quiet: Micros,
     /// Tokens of a closed file stay this long.
     pub linger: Micros,
-    /// Bytes of the store that only removals may use.
+    /// Bytes of the store that only removals may use; at most a twentieth of it.
     pub reserve_bytes: u64,
+    /// Length of the segments that are written.
+    pub segment_len: u64,
     /// Nothing may change.
     pub read_only: bool,
     /// Every change is durable before it is answered.
@@ -43,6 +45,7 @@ impl Default for Config {
             quiet: Micros::from_millis(1_000),
             linger: Micros::from_millis(50),
             reserve_bytes: 32 << 20,
+            segment_len: chunk::SEGMENT_LEN,
             read_only: false,
             sync: false,
             dirsync: false,

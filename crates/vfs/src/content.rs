@@ -63,9 +63,9 @@ impl Core {
     /// Waits until content may be used in `mode`, and returns it as logged.
     pub(crate) fn need_content(&mut self, ino: Ino, mode: LockMode) -> Try<Content> {
         let has_writers = self.known.get(&ino).is_some_and(|k| k.writers > 0);
-        let is_own = self.place(ino) == Place::Own;
-        // While it is open for writing here it is held in EX or not at all.
-        let mode = if has_writers && is_own { LockMode::Ex } else { mode };
+        // While it is open for writing here it is held in EX or not at all: a write that waits holds page locks,
+        // and would wait for itself if pages under PR had to go first.
+        let mode = if has_writers { LockMode::Ex } else { mode };
         if mode == LockMode::Ex
             && let Place::Covered(parent, _) = self.place(ino)
             && self.frozen.contains_key(&parent)
@@ -170,7 +170,8 @@ impl Core {
         append: bool,
     ) -> Option<Reply> {
         self.clock = clock;
-        if self.config.sync || self.link == crate::core::Link::Lost || !self.is_lease_good() {
+        let is_plain = !self.config.sync && !self.has_capability(ino);
+        if !is_plain || self.link == crate::core::Link::Lost || !self.is_lease_good() {
             return None;
         }
         let reply = match self.try_write(ino, offset, data, append) {
@@ -187,7 +188,7 @@ impl Core {
             return Err(FsError::ReadOnly.into());
         }
         let content = self.need_content(ino, LockMode::Ex)?;
-        self.need_space()?;
+        self.need_space(data.len() as u64)?;
         let size = self.live.get(&ino).map_or(content.size, |live| live.size);
         let at = if append { size } else { offset };
         let end = at.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
@@ -301,7 +302,7 @@ impl Core {
         };
         if mode == AllocateMode::Extend || mode == AllocateMode::KeepSize {
             let space = self.space();
-            if space.known && space.free_bytes.saturating_sub(self.config.reserve_bytes) < len {
+            if space.known && space.free_bytes.saturating_sub(self.space_reserve()) < len {
                 return Err(FsError::NoSpace.into());
             }
         }

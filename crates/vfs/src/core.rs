@@ -67,7 +67,7 @@ pub struct Core {
     // Numbers that belong to this node.
     pub(crate) inode_numbers: VecDeque<std::ops::Range<u64>>,
     pub(crate) reserve_asked: bool,
-    pub(crate) space: SpaceCache,
+    pub(crate) space: crate::space::SpaceCache,
 
     // Work in progress.
     pub(crate) parked: BTreeMap<RequestId, Parked>,
@@ -90,6 +90,9 @@ pub struct Core {
     pub(crate) released: Vec<(ResourceId, types::LockMode)>,
     pub(crate) released_open: Vec<wire::OpenReport>,
     pub(crate) jobs: BTreeMap<u64, InvalidateJob>,
+    /// Forgets that are acknowledged when those of the last master are carried out.
+    pub(crate) held_forgets: Vec<(u64, Vec<Ino>)>,
+    pub(crate) disowner: crate::disown::Disowner,
     pub(crate) flushes: BTreeMap<u64, Flush>,
     /// Lock requests without an answer.
     pub(crate) lock_calls: BTreeMap<u64, wire::LockOp>,
@@ -123,15 +126,6 @@ pub(crate) struct Lease {
     pub length: Micros,
     pub until: Micros,
     pub ping_sent: Option<Micros>,
-}
-
-/// Room in the store, asked for now and then.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SpaceCache {
-    pub asked_at: Micros,
-    pub free_bytes: u64,
-    pub total_bytes: u64,
-    pub known: bool,
 }
 
 /// A node's figures at one moment, for `status`.
@@ -185,7 +179,7 @@ impl Core {
             glimpsed: FxHashMap::default(),
             inode_numbers: VecDeque::new(),
             reserve_asked: false,
-            space: SpaceCache::default(),
+            space: crate::space::SpaceCache::default(),
             parked: BTreeMap::new(),
             waiting: FxHashMap::default(),
             woken: VecDeque::new(),
@@ -203,6 +197,8 @@ impl Core {
             released: Vec::new(),
             released_open: Vec::new(),
             jobs: BTreeMap::new(),
+            held_forgets: Vec::new(),
+            disowner: crate::disown::Disowner::default(),
             flushes: BTreeMap::new(),
             lock_calls: BTreeMap::new(),
             linger: BTreeSet::new(),
@@ -298,6 +294,34 @@ impl Core {
         }
     }
 
+    /// Sets the gauges that are cheaper to count when asked for than to keep.
+    pub fn export_gauges(&self) {
+        use obs::{CacheKind, HeldMode, TokenKind};
+        let metrics = &self.metrics;
+        let mut held = std::collections::BTreeMap::new();
+        for (resource, mode) in self.tokens.list() {
+            if let Some(mode) = HeldMode::of(mode) {
+                *held.entry((TokenKind::from(resource.kind), mode)).or_insert(0i64) += 1;
+            }
+        }
+        let open = self.known.values().filter(|known| known.open_told).count() as i64;
+        held.insert((TokenKind::Attr, HeldMode::Op), open);
+        for kind in TokenKind::ALL {
+            for mode in HeldMode::ALL {
+                metrics.tokens_held.set((*kind, *mode), held.get(&(*kind, *mode)).copied().unwrap_or(0));
+            }
+        }
+        let dentries: usize = self.cache.dirs.values().map(|dir| dir.entries.len()).sum();
+        for (kind, count) in [(CacheKind::Inode, self.known.len()), (CacheKind::Dentry, dentries)] {
+            let count = count as i64;
+            metrics.cache_current.set(kind, count);
+            metrics.cache_peak.set(kind, metrics.cache_peak.at(kind).get().max(count));
+        }
+        let (mutations, _) = self.log.unflushed();
+        metrics.mutations_pending.set(mutations as i64);
+        metrics.log_bytes.set(self.log.bytes() as i64);
+    }
+
     /// Requests that wait: number, what for, since when.
     pub fn waiting(&self) -> Vec<(RequestId, String, Micros)> {
         self.parked.iter().map(|(id, p)| (*id, format!("{:?}", p.key), p.progress.since)).collect()
@@ -350,6 +374,10 @@ impl Core {
                         }
                     }
                 }
+                if let WaitKey::Want(want) = key {
+                    // Attributes told for one use are for those who waited for them.
+                    self.glimpsed.remove(&want.ino());
+                }
                 continue;
             }
             if let Some(revocation) = self.tokens.poll_revocation(self.clock.now) {
@@ -370,6 +398,7 @@ impl Core {
             break;
         }
         self.send_released();
+        self.pass_barriers();
         if !self.log.is_open_empty() || !self.live.is_empty() {
             self.commit_due = self.commit_due.min(self.clock.now + self.config.commit_interval);
         }

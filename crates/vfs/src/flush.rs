@@ -21,6 +21,12 @@ pub(crate) struct Flush {
     started: Micros,
 }
 
+impl Flush {
+    pub(crate) fn captures(&self) -> &[Capture] {
+        &self.captures
+    }
+}
+
 impl Core {
     /// Starts to flush the content of `inos`. `None`: there was nothing that needs waiting for.
     pub(crate) fn flush(&mut self, inos: &[Ino]) -> Option<u64> {
@@ -47,16 +53,12 @@ impl Core {
         self.flushes.iter().filter(|(_, flush)| has(flush)).map(|(job, _)| *job).next_back()
     }
 
-    /// Flushes and returns what to wait for.
-    pub(crate) fn flush_wait(&mut self, inos: &[Ino]) -> WaitKey {
-        match self.flush(inos) {
-            Some(job) => WaitKey::Flush(job),
-            None => {
-                let job = self.number();
-                self.wake(WaitKey::Flush(job));
-                WaitKey::Flush(job)
-            }
-        }
+    /// Has the writer's last segments sealed although nothing of them is to be logged.
+    pub(crate) fn seal_segments(&mut self) {
+        let Some(plan) = self.writer.as_ref().map(|w| w.sync_plan()).filter(|plan| !plan.is_empty()) else { return };
+        let job = self.number();
+        self.flushes.insert(job, Flush { captures: Vec::new(), started: self.clock.now });
+        self.outputs.push_back(Output::Sync { job, plan });
     }
 
     /// Flushes everything. Returns the job to wait for.
@@ -117,6 +119,7 @@ impl Core {
             self.wake(WaitKey::Flush(job));
             self.go_on_releasing(job);
         }
+        self.disown();
         self.settle();
     }
 
@@ -132,6 +135,7 @@ impl Core {
             self.log_content(capture);
             if self.live.get(&ino).is_some_and(|live| live.version == version) {
                 self.live.remove(&ino);
+                self.forget_unused(ino);
             }
         }
     }
@@ -237,6 +241,7 @@ impl Core {
             self.flush_all();
         }
         self.send_batch(false);
+        self.disown();
     }
 
     /// The record of a covered or own file as logged, with newer content laid over, for a glimpse.

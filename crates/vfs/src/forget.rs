@@ -173,7 +173,25 @@ impl Core {
         }
     }
 
+    /// Acknowledges what waited for the kernel to forget what the last master told.
+    pub(crate) fn acknowledge_held(&mut self) {
+        if self.is_forgetting_old() {
+            return;
+        }
+        for (seq, open) in std::mem::take(&mut self.held_forgets) {
+            self.acknowledge(seq, open);
+        }
+    }
+
+    fn is_forgetting_old(&self) -> bool {
+        self.jobs.values().any(|job| matches!(job.purpose, Purpose::OldForget))
+    }
+
     pub(crate) fn acknowledge(&mut self, seq: u64, open: Vec<Ino>) {
+        if self.is_forgetting_old() {
+            self.held_forgets.push((seq, open));
+            return;
+        }
         self.metrics.forgets_acknowledged.add(1);
         self.send(ToMaster::Forgotten { seq, open });
     }

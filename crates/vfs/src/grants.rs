@@ -50,8 +50,10 @@ impl Core {
         self.wants.remove(&want);
         self.find_place(want.ino(), &granted);
         let key = WaitKey::Want(want);
+        // If it came with a directory, that covers the inode, and the master did not note the open.
         if let Want::Open { ino } = want
             && error.is_none()
+            && granted.iter().all(|resource| resource.kind != ResourceKind::Dir)
         {
             let known = self.known.entry(ino).or_default();
             known.open_told = true;
@@ -143,7 +145,18 @@ impl Core {
     }
 
     /// More entries of a directory.
-    pub(crate) fn on_entries(&mut self, dir: Ino, listing: wire::Listing) {
+    pub(crate) fn on_entries(&mut self, dir: Ino, listing: wire::Listing, error: Option<FsError>) {
+        if error.is_some() {
+            if let Some(cached) = self.cache.dirs.get_mut(&dir) {
+                cached.loading = false;
+            }
+            // Given back meanwhile: whoever waits begins again.
+            if error != Some(FsError::Stale) {
+                self.edit_waiting(WaitKey::Loaded(dir), |progress| progress.error = error);
+            }
+            self.wake(WaitKey::Loaded(dir));
+            return;
+        }
         self.cache.add_entries(dir, listing.after, listing.entries, listing.complete);
         if let Some(cached) = self.cache.dirs.get_mut(&dir) {
             cached.loading = false;

@@ -37,10 +37,15 @@ impl Core {
     /// The connection to the master is gone. What is held stays usable within the lease.
     pub fn link_down(&mut self, clock: Clock) {
         self.clock = clock;
+        self.drop_barriers();
         if self.link == Link::Up {
             self.link = Link::Down;
             self.tokens.forget_delayed();
             self.reserve_asked = false;
+            self.held_forgets.clear();
+            for job in self.jobs.values_mut() {
+                job.forget_master();
+            }
         }
         self.settle();
     }
@@ -75,7 +80,7 @@ impl Core {
         self.on_pong();
         self.metrics.master_epoch.set(epoch.0 as i64);
         if is_new {
-            let config = WriterConfig::new(self.volume, node);
+            let config = WriterConfig { segment_len: self.config.segment_len, ..WriterConfig::new(self.volume, node) };
             self.writer = Some(SegmentWriter::new(config, self.store.clone()));
             self.known.entry(Ino::ROOT).or_default().lookups = 1;
         }
@@ -89,6 +94,7 @@ impl Core {
             self.metrics.batches_resent.add(1);
             self.send(batch);
         }
+        self.disown_again();
         if reassert {
             let locks = self.locks.values().flatten().copied().collect();
             self.send(ToMaster::Reassert { part: ReassertPart::Locks { list: locks }, done: true });
@@ -125,7 +131,16 @@ impl Core {
         for part in tokens.chunks(REASSERT_PART) {
             self.send(ToMaster::Reassert { part: ReassertPart::Tokens { list: part.to_vec() }, done: false });
         }
-        let mut open: Vec<Ino> = self.known.iter().filter(|(_, k)| k.open_told).map(|(ino, _)| *ino).collect();
+        let mut open: Vec<Ino> = Vec::new();
+        for ino in self.known.keys().copied().collect::<Vec<_>>() {
+            let is_own = self.place(ino) == Place::Own;
+            let Some(known) = self.known.get_mut(&ino) else { continue };
+            // Orphans and inodes held in EX, too: who takes the right away asks the master who has it open.
+            known.open_told |= is_own && known.is_open();
+            if known.open_told {
+                open.push(ino);
+            }
+        }
         open.sort_unstable();
         self.send(ToMaster::Reassert { part: ReassertPart::Open { list: open }, done: false });
     }
@@ -192,10 +207,9 @@ impl Core {
         if let Some(writer) = self.writer.as_mut().filter(|_| !self.writer_closed) {
             writer.close();
             self.writer_closed = true;
-            let plan = writer.sync_plan();
-            if !plan.is_empty() {
-                let inos: Vec<Ino> = Vec::new();
-                let _ = self.flush(&inos);
+            self.seal_segments();
+            if !self.flushes.is_empty() {
+                return;
             }
         }
         if !self.log.is_open_empty() || self.log.durable() < self.log.last() || self.shipped_since_sync {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use chunk::{ChunkError, Extent, ExtentMap, LiveDeltas, Piece, SegmentWriter};
 use meta::{Body, Content};
-use types::{Ino, Timespec};
+use types::{Ino, SegmentId, Timespec};
 
 /// Newer content of one file.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ struct FileMap {
     /// Pages from here on do not exist though nothing is loaded for them.
     end_page: u64,
     changed: BTreeSet<u64>,
+    /// Segments that extents were appended to since the last capture.
+    unlogged: BTreeSet<SegmentId>,
     mapped_bytes: u64,
     dirty: DirtyBytes,
 }
@@ -76,6 +78,8 @@ pub struct Capture {
     pub pages: Vec<(u64, ExtentMap)>,
     /// Live bytes of segments.
     pub deltas: LiveDeltas,
+    /// Segments that it names for the first time.
+    pub segments: BTreeSet<SegmentId>,
     /// Stored bytes more or fewer.
     pub bytes_delta: i64,
 }
@@ -301,8 +305,10 @@ impl Live {
         if !paged {
             pages = (0..std::mem::take(&mut self.logged_pages)).map(|page| (page, ExtentMap::new())).collect();
         }
+        let mut segments = BTreeSet::new();
         if let Data::Mapped(map) = &mut self.data {
             map.changed.clear();
+            segments = std::mem::take(&mut map.unlogged);
         }
         self.captured = self.version;
         let stored = body.stored_bytes();
@@ -320,6 +326,7 @@ impl Live {
             },
             pages,
             deltas: std::mem::take(&mut self.deltas),
+            segments,
             bytes_delta,
         }
     }
@@ -327,6 +334,15 @@ impl Live {
     /// Whether all of it was taken by a capture that is on its way to the log.
     pub fn is_captured(&self) -> bool {
         self.captured == self.version
+    }
+
+    /// Segments that a later capture may name for the first time.
+    pub fn unlogged_segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        let segments = match &self.data {
+            Data::Mapped(map) => Some(&map.unlogged),
+            Data::Inline(_) => None,
+        };
+        segments.into_iter().flatten().copied()
     }
 
     /// Whether the bytes are small enough for the record.
@@ -395,6 +411,7 @@ impl FileMap {
             result.insert(extent.clone(), &mut LiveDeltas::new());
         }
         result.changed.clear();
+        result.unlogged.clear();
         result
     }
 
@@ -402,6 +419,7 @@ impl FileMap {
         let page = extent.file_offset() / Body::PAGE_SPAN;
         self.end_page = self.end_page.max(page + 1);
         self.changed.insert(page);
+        self.unlogged.insert(extent.segment());
         deltas.on_added(&extent);
         let added = u64::from(extent.len());
         let freed = self.pages.entry(page).or_default().insert(extent);

@@ -20,8 +20,10 @@ impl Core {
                 self.note_seen(seen);
                 self.on_acquired(request, error, grants, glimpse);
             }
-            FromMaster::Entries { dir, listing } => self.on_entries(dir, listing),
-            FromMaster::Fetched { request, xattrs, page } => self.on_fetched(request, xattrs, page),
+            FromMaster::Entries { dir, listing, error } => self.on_entries(dir, listing, error),
+            FromMaster::Fetched { request, xattrs, page, error } => {
+                self.on_fetched(request, xattrs, page, error);
+            }
             FromMaster::Shipped { seq, result, changes, grants, seen } => {
                 self.note_seen(seen);
                 self.on_shipped(seq, result, changes, grants);
@@ -39,6 +41,7 @@ impl Core {
                 self.send(ToMaster::Glimpsed { seq, contents });
             }
             FromMaster::Durable { seq } => self.on_durable(seq),
+            FromMaster::Barrier { seq, segments } => self.on_barrier(seq, segments),
             FromMaster::BatchRefused { seq, reason } => self.lose(format!("batch {seq} was refused: {reason}")),
             FromMaster::Locked { request, error, conflict } => self.on_locked(request, error, conflict),
             FromMaster::Reserved { first_inode, inodes, first_segment, segments } => {
@@ -80,6 +83,7 @@ impl Core {
     fn on_durable(&mut self, seq: BatchSeq) {
         let before = self.log.durable();
         self.log.on_durable(seq);
+        self.forget_disowned(seq);
         self.metrics.batches_durable.add(seq.0.saturating_sub(before.0));
         self.wake(WaitKey::Durable);
         self.wake(WaitKey::LogSpace);
@@ -90,10 +94,16 @@ impl Core {
         request: u64,
         xattrs: Vec<(types::Name, Box<[u8]>)>,
         page: Option<chunk::ExtentMap>,
+        error: Option<FsError>,
     ) {
         let Some(what) = self.fetch_of.remove(&request) else { return };
         self.fetches.remove(&what);
         let key = WaitKey::Fetch(what);
+        if error.is_some() {
+            self.edit_waiting(key, |progress| progress.error = error);
+            self.wake(key);
+            return;
+        }
         match what {
             FetchWhat::Xattrs { .. } => {
                 self.edit_waiting(key, |progress| progress.xattrs = Some(xattrs.clone()));

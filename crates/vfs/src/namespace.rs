@@ -58,6 +58,8 @@ impl Core {
             }
             Request::Rename { parent, name, new_parent, new_name, mode } => {
                 let (name, new_name) = (checked(name)?, checked(new_name)?);
+                let moved = self.cached_child(*parent, &name);
+                self.flush_before_naming(moved, progress)?;
                 let target_open_here = self.child_is_open(*new_parent, &new_name);
                 let op = Op::Rename {
                     parent: *parent,
@@ -73,7 +75,7 @@ impl Core {
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len } => self.try_read(*ino, *offset, *len),
             Request::Write { ino, offset, data, append, kill_privileges } => {
-                if *kill_privileges {
+                if *kill_privileges || self.has_capability(*ino) {
                     self.kill_privileges(*ino, progress)?;
                 }
                 let reply = self.try_write(*ino, *offset, &data.0, *append)?;
@@ -151,6 +153,11 @@ impl Core {
             Err(Step::Done(Reply::Error(FsError::Exists))) if !exclusive => {
                 // Another node was first: open what it made. A lookup is what counts the name for the kernel.
                 let reply = self.try_lookup(parent, name)?;
+                if let Reply::NoEntry(_) = reply {
+                    // And it is gone again: the name is free.
+                    progress.ship = None;
+                    return self.try_create(parent, name, spec, open, exclusive, progress);
+                }
                 let Reply::Entry(entry) = reply else { return Ok(reply) };
                 if entry.attr.kind != FileKind::File {
                     self.forget(entry.attr.ino, 1);
@@ -192,6 +199,7 @@ impl Core {
     fn try_link(&mut self, ino: Ino, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
         let name = checked(name)?;
         self.need_place(ino)?;
+        self.flush_before_naming(Some(ino), progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
         self.run_op(&op, OperationKind::Link, progress)?;
         let entry = self.made_entry(parent, &name)?;
@@ -234,7 +242,7 @@ impl Core {
             return Err(Step::Wait(WaitKey::LogSpace));
         }
         if makes_something(op) {
-            self.need_space()?;
+            self.need_space(ENTRY_BYTES)?;
         }
         for dir in op.directories() {
             self.need_thawed(dir)?;
@@ -270,6 +278,19 @@ impl Core {
         }
     }
 
+    /// Content is never committed after the rename or link of its file: whoever replaces a file by a new one
+    /// and a rename finds the old bytes or the new ones after a crash.
+    fn flush_before_naming(&mut self, ino: Option<Ino>, progress: &mut Progress) -> Try<()> {
+        if progress.flushed || progress.ship.is_some() {
+            return Ok(());
+        }
+        progress.flushed = true;
+        match ino.and_then(|ino| self.flush(&[ino])) {
+            Some(job) => Err(Step::Wait(WaitKey::Flush(job))),
+            None => Ok(()),
+        }
+    }
+
     /// A directory that a shipped operation froze, or that is being given back, is not changed here meanwhile.
     fn need_thawed(&mut self, dir: Ino) -> Try<()> {
         if self.frozen.contains_key(&dir) && self.tokens.usable(ResourceId::dir(dir)) == LockMode::Ex {
@@ -289,8 +310,8 @@ impl Core {
                 if self.tokens.usable(ResourceId::dir(parent)) == LockMode::Ex {
                     // What we hold of the inode stays ours whatever the master does with its name.
                     self.split_here(ino, Rights::Usable);
-                } else if self.live.contains_key(&ino) {
-                    return Err(Step::Wait(self.flush_wait(&[ino])));
+                } else if let Some(job) = self.flush(&[ino]) {
+                    return Err(Step::Wait(WaitKey::Flush(job)));
                 }
                 frozen.push(parent);
             }
@@ -430,7 +451,7 @@ impl Core {
             return Ok(());
         }
         let mode = self.attr_for_decision(ino)?;
-        if mode & 0o6000 != 0 {
+        if mode & 0o6000 != 0 || self.has_capability(ino) {
             let set = AttrSet { kill_privileges: true, ..AttrSet::default() };
             self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
             progress.ship = None;
@@ -512,6 +533,8 @@ impl Core {
 pub(crate) const RESERVE_INODES: u32 = 65_536;
 /// Segments asked for at once.
 pub(crate) const RESERVE_SEGMENTS: u32 = 16;
+/// Room that a name may take, about.
+const ENTRY_BYTES: u64 = 1024;
 const RESERVE_BELOW: u64 = 16_384;
 
 /// Whether an operation needs room that a full volume does not have.

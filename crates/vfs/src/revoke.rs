@@ -43,6 +43,15 @@ pub(crate) struct InvalidateJob {
     pub rounds: u32,
 }
 
+impl InvalidateJob {
+    /// Whoever waited for the acknowledgement is gone: another master tells readers again.
+    pub fn forget_master(&mut self) {
+        if let Purpose::Forget { .. } = self.purpose {
+            self.purpose = Purpose::OldForget;
+        }
+    }
+}
+
 /// What an invalidation is for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
@@ -58,6 +67,15 @@ pub(crate) enum Purpose {
 }
 
 impl Core {
+    /// Stages of the releases that are on their way, for inspection.
+    pub fn releasing(&self) -> Vec<&'static str> {
+        let stage = |release: &Release| match release.stage {
+            Stage::Dropping => "dropping",
+            Stage::Flushing(_) => "flushing",
+        };
+        self.releases.values().map(stage).collect()
+    }
+
     /// Whether the kernel's caches under `resource` are being taken back right now.
     pub(crate) fn is_dropping(&self, resource: ResourceId) -> bool {
         self.releases.get(&resource).is_some_and(|r| r.stage == Stage::Dropping)
@@ -75,6 +93,10 @@ impl Core {
         }
         let release = Release { from, to, stage: Stage::Dropping, since: self.clock.now };
         self.releases.insert(resource, release);
+        if resource.kind == ResourceKind::Dir {
+            // Writes that wait for a shipped operation hold page locks that the invalidation waits for.
+            self.wake(WaitKey::Thawed(ino));
+        }
         let (list, pages) = match to {
             LockMode::Nl => self.kernel_has(resource),
             LockMode::Pr | LockMode::Ex => (Vec::new(), Vec::new()),
@@ -168,6 +190,7 @@ impl Core {
         match done.purpose {
             Purpose::Release(resource) => self.flush_release(resource),
             Purpose::Forget { seq, open } => self.acknowledge(seq, open),
+            Purpose::OldForget => self.acknowledge_held(),
             Purpose::Alone => {}
         }
         self.settle();
@@ -248,8 +271,10 @@ impl Core {
         let Some(release) = self.releases.remove(&resource) else { return };
         let ino = resource.ino;
         let mut open = Vec::new();
-        if resource.kind == ResourceKind::Dir {
-            open = self.report_open(ino, release.to);
+        match resource.kind {
+            ResourceKind::Dir => open = self.report_open(ino, release.to),
+            ResourceKind::Attr => open.extend(self.report_own_open(ino)),
+            ResourceKind::File | ResourceKind::Rename => {}
         }
         if release.to == LockMode::Nl {
             self.forget_cached(resource);
@@ -299,6 +324,16 @@ impl Core {
             }
         }
         open
+    }
+
+    /// Under EX nobody else could remove the inode: an open of it was told to nobody.
+    fn report_own_open(&mut self, ino: Ino) -> Option<OpenReport> {
+        let known = self.known.get_mut(&ino)?;
+        if !known.is_open() || known.open_told {
+            return None;
+        }
+        known.open_told = true;
+        Some(OpenReport { ino })
     }
 
     /// Drops what a released token covered.

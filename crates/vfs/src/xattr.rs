@@ -42,6 +42,23 @@ impl Core {
         }
     }
 
+    /// Whether the file has capabilities, which any write takes away, the superuser's too.
+    pub(crate) fn has_capability(&self, ino: Ino) -> bool {
+        let attr = match self.place(ino) {
+            Place::Covered(parent, cookie) => {
+                let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
+                entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()).map(|inode| &inode.attr)
+            }
+            Place::Own => self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref()),
+            Place::Unknown => None,
+        };
+        match attr.map(|attr| &attr.xattrs) {
+            Some(Xattrs::Embedded { list }) => list.iter().any(|(name, _)| name.as_bytes() == CAPABILITY),
+            Some(Xattrs::Spilled {}) => true,
+            None => false,
+        }
+    }
+
     /// The attributes embedded in the names' half of an inode, under a token.
     fn attr_half(&mut self, ino: Ino, progress: &mut Progress) -> Try<Xattrs> {
         let xattrs = |attr: &InodeAttr| attr.xattrs.clone();
@@ -68,3 +85,5 @@ impl Core {
         Err(Step::Wait(self.want(Want::Attr { ino })))
     }
 }
+
+const CAPABILITY: &[u8] = b"security.capability";

@@ -15,8 +15,9 @@ use crate::volume_dir::{DIRECTORIES, HEADER_FILE, HEADER_NEW_FILE, LOCK_FILE, RE
 /// Choices made once, when a volume is made.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
-    /// Size of a segment of file data: a multiple of 4 KiB, 1 MiB to 1 GiB.
-    pub segment_bytes: u64,
+    /// Size of a segment of file data: a multiple of 4 KiB, 1 MiB to 1 GiB; `None` takes a 64th of the file
+    /// system, 1 MiB to 64 MiB.
+    pub segment_bytes: Option<u64>,
     /// Files up to this size are kept in the metadata; at most 64 KiB.
     pub inline_bytes: u32,
     /// Size of the reserve; `None` takes 1 % of the file system, 4 MiB to 64 MiB.
@@ -25,14 +26,15 @@ pub struct FormatOptions {
 
 impl Default for FormatOptions {
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20, inline_bytes: 4096, reserve_bytes: None }
+        Self { segment_bytes: None, inline_bytes: 4096, reserve_bytes: None }
     }
 }
 
 impl FormatOptions {
     fn check(&self) -> Result<(), VolumeError> {
         let bad = |option, expected| Err(VolumeError::BadOption { option, expected });
-        if !(1 << 20..=1 << 30).contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(4096) {
+        let is_segment_len = |bytes: u64| (1 << 20..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096);
+        if self.segment_bytes.is_some_and(|bytes| !is_segment_len(bytes)) {
             return bad("segment size", "a multiple of 4 KiB between 1 MiB and 1 GiB");
         }
         if self.inline_bytes > 64 << 10 {
@@ -110,11 +112,15 @@ fn fill(path: &Path, dir: &File, options: &FormatOptions) -> Result<Header, Volu
         Some(bytes) => bytes,
         None => reserve::default_bytes(path)?,
     };
+    let segment_bytes = match options.segment_bytes {
+        Some(bytes) => bytes,
+        None => reserve::default_segment_bytes(path)?,
+    };
     let header = Header {
         id: VolumeId(random()?),
         cookie_key: random()?,
         created_secs: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        segment_bytes: options.segment_bytes,
+        segment_bytes,
         inline_bytes: options.inline_bytes,
         reserve_bytes,
     };

@@ -26,6 +26,6 @@ pub use election::MasterLock;
 pub use error::VolumeError;
 pub use format::{FormatOptions, format};
 pub use header::{FORMAT_VERSION, Header, VolumeId};
-pub use reserve::Space;
+pub use reserve::{ReserveWatch, Space};
 pub use sockets::{Listener, control_socket_name};
 pub use volume_dir::Volume;

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -32,6 +32,11 @@ impl Volume {
         let reserve = self.path().join(RESERVE_FILE);
         let reserve = std::fs::metadata(&reserve).map_err(|e| VolumeError::io("examine", &reserve, e))?;
         space_at(self.path()).map(|space| Space { reserve_bytes: reserve.len(), ..space })
+    }
+
+    /// A view of the reserve that outlives this borrow.
+    pub fn watch_reserve(&self) -> ReserveWatch {
+        ReserveWatch { path: self.path().join(RESERVE_FILE), wanted: self.header().reserve_bytes }
     }
 
     /// Gives the reserve's space back to the file system and returns how much that was; 0 when it was
@@ -66,6 +71,21 @@ impl Volume {
     }
 }
 
+/// Tells how much of the reserve is released at the moment.
+#[derive(Clone, Debug)]
+pub struct ReserveWatch {
+    path: PathBuf,
+    wanted: u64,
+}
+
+impl ReserveWatch {
+    /// Bytes that are free now and will be taken again as soon as they can: nobody may count on them.
+    pub fn released_bytes(&self) -> u64 {
+        let held = std::fs::metadata(&self.path).map_or(self.wanted, |metadata| metadata.len());
+        self.wanted.saturating_sub(held)
+    }
+}
+
 /// Least size of a reserve.
 pub(crate) const BYTES_MIN: u64 = 4 << 20;
 const BYTES_MAX: u64 = 64 << 20;
@@ -75,6 +95,12 @@ pub(crate) fn default_bytes(path: &Path) -> Result<u64, VolumeError> {
     let one_percent = space_at(path)?.total_bytes / 100;
     // Whole blocks of every usual size.
     Ok(one_percent.clamp(BYTES_MIN, BYTES_MAX).next_multiple_of(64 << 10))
+}
+
+/// A 64th of the file system, so that a small one is not taken up by segments that are hardly begun.
+pub(crate) fn default_segment_bytes(path: &Path) -> Result<u64, VolumeError> {
+    let part = space_at(path)?.total_bytes / 64;
+    Ok(part.clamp(1 << 20, 64 << 20).next_multiple_of(1 << 20))
 }
 
 /// Preallocates `bytes` in `file` and syncs it. Without enough room the file is left empty.

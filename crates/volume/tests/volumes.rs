@@ -105,8 +105,8 @@ fn format_refuses_what_is_not_its_own() {
 fn format_refuses_options_out_of_range() {
     let scratch = Scratch::new();
     for options in [
-        FormatOptions { segment_bytes: 1000, ..small() },
-        FormatOptions { segment_bytes: (1 << 20) + 1, ..small() },
+        FormatOptions { segment_bytes: Some(1000), ..small() },
+        FormatOptions { segment_bytes: Some((1 << 20) + 1), ..small() },
         FormatOptions { inline_bytes: 1 << 20, ..small() },
         FormatOptions { reserve_bytes: Some(1), ..small() },
     ] {

@@ -3,7 +3,7 @@
 use chunk::ExtentMap;
 use meta::{Change, Content, Cookie, Dirent, FsError, Inode, InodeAttr, OpReply};
 use types::{
-    BatchSeq, Epoch, Ino, LockMode, Name, NodeId, OpSeq, ResourceId, codec_enum, codec_struct,
+    BatchSeq, Epoch, Ino, LockMode, Name, NodeId, OpSeq, ResourceId, SegmentId, codec_enum, codec_struct,
 };
 
 use crate::to_master::ByteLock;
@@ -52,8 +52,10 @@ pub enum FromMaster {
     Entries {
         /// The directory.
         dir: Ino,
-        /// The range.
+        /// The range; nothing in case of an error.
         listing: Listing,
+        /// Why it could not be read.
+        error: Option<FsError>,
     },
     /// Answers [`crate::ToMaster::Fetch`].
     Fetched {
@@ -63,6 +65,8 @@ pub enum FromMaster {
         xattrs: Vec<(Name, Box<[u8]>)>,
         /// The page of extents, if asked for.
         page: Option<ExtentMap>,
+        /// Why it could not be read.
+        error: Option<FsError>,
     },
     /// Answers [`crate::ToMaster::Ship`].
     Shipped {
@@ -144,14 +148,21 @@ pub enum FromMaster {
         /// For people.
         reason: String,
     },
+    /// Asks to be told once nothing reads by maps that are older than this message.
+    Barrier {
+        /// Its number.
+        seq: u64,
+        /// Segments about to be removed.
+        segments: Vec<SegmentId>,
+    },
 }
 
 impl FromMaster {
     /// Labels of the kinds, in the order of [`FromMaster::kind`].
-    pub const KINDS: [&'static str; 16] = [
+    pub const KINDS: [&'static str; 17] = [
         "welcome", "refused", "pong", "acquired", "entries", "fetched", "shipped", "revoke", "forget",
         "glimpse", "durable", "batch_refused", "locked", "reserved", "ended",
-        "changed",
+        "changed", "barrier",
     ];
 
     /// Index of the message's kind in [`FromMaster::KINDS`].
@@ -173,6 +184,7 @@ impl FromMaster {
             Self::Reserved { .. } => 13,
             Self::Ended { .. } => 14,
             Self::Changed { .. } => 15,
+            Self::Barrier { .. } => 16,
         }
     }
 }
@@ -182,8 +194,8 @@ codec_enum!(FromMaster, "message from the master", {
     2 => Refused { reason },
     3 => Pong {},
     4 => Acquired { request, error, grants, seen, glimpse },
-    5 => Entries { dir, listing },
-    6 => Fetched { request, xattrs, page },
+    5 => Entries { dir, listing, error },
+    6 => Fetched { request, xattrs, page, error },
     7 => Shipped { seq, result, changes, grants, seen },
     8 => Revoke { list, speculative },
     9 => Forget { seq, changes, removed },
@@ -194,6 +206,7 @@ codec_enum!(FromMaster, "message from the master", {
     14 => Reserved { first_inode, inodes, first_segment, segments },
     15 => Ended { reason },
     16 => Changed { seq, changes },
+    17 => Barrier { seq, segments },
 });
 
 /// A right given, and what it is a right on.

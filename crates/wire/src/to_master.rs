@@ -1,7 +1,9 @@
 //! What a node says.
 
 use meta::{Change, Content, Op};
-use types::{BatchSeq, Epoch, Ino, LockMode, NodeId, OpSeq, ResourceId, Timespec, codec_enum, codec_struct};
+use types::{
+    BatchSeq, Epoch, Ino, LockMode, NodeId, OpSeq, ResourceId, SegmentId, Timespec, codec_enum, codec_struct,
+};
 
 /// A message from a node to the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +126,16 @@ pub enum ToMaster {
     },
     /// Leaves the volume: everything is flushed and released.
     Bye {},
+    /// Gives segments up: no batch after this one names any of them for the first time.
+    Disown {
+        /// The segments, reserved by the sender.
+        segments: Vec<SegmentId>,
+    },
+    /// Answers a barrier: nothing here reads by older maps any more.
+    Barriered {
+        /// Its number.
+        seq: u64,
+    },
 }
 
 codec_enum!(ToMaster, "message to the master", {
@@ -143,13 +155,16 @@ codec_enum!(ToMaster, "message to the master", {
     14 => Reserve { inodes, segments },
     15 => Reassert { part, done },
     16 => Bye {},
+    17 => Disown { segments },
+    18 => Barriered { seq },
 });
 
 impl ToMaster {
     /// Labels of the kinds, in the order of [`ToMaster::kind`].
-    pub const KINDS: [&'static str; 16] = [
+    pub const KINDS: [&'static str; 18] = [
         "hello", "ping", "acquire", "more", "fetch", "ship", "batch", "release", "closed", "forgotten",
         "glimpsed", "lock", "cancel_lock", "reserve", "reassert", "bye",
+        "disown", "barriered",
     ];
 
     /// Index of the message's kind in [`ToMaster::KINDS`].
@@ -171,6 +186,8 @@ impl ToMaster {
             Self::Reserve { .. } => 13,
             Self::Reassert { .. } => 14,
             Self::Bye {} => 15,
+            Self::Disown { .. } => 16,
+            Self::Barriered { .. } => 17,
         }
     }
 }

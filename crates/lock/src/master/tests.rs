@@ -14,7 +14,7 @@ fn outputs(table: &mut MasterTable) -> Vec<Output> {
 }
 
 fn ready(id: u64) -> Output {
-    Output::Ready { waiter: WaiterId(id) }
+    Output::Ready { waiter: WaiterId(id), resource: D }
 }
 
 fn revoke(node: NodeId, to: LockMode) -> Output {

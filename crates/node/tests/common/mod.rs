@@ -84,7 +84,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        _ = std::fs::remove_dir_all(&self.dir);
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            eprintln!("{} is left behind: {error}", self.dir.display());
+        }
     }
 }
 

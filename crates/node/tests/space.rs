@@ -1,0 +1,167 @@
+//! Space comes back: on a small disk of its own, filled, emptied and overwritten.
+//!
+//! Goal: removals work on a full disk and give their room back, and what is overwritten again and again takes
+//! hardly more room than what is left of it. Method: a file with an ext4 file system, mounted by a loop device.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Scratch;
+
+const MIB: u64 = 1 << 20;
+
+/// A file system of its own for a volume; unmounted on drop.
+struct Disk {
+    dir: PathBuf,
+}
+
+impl Disk {
+    fn new(scratch: &Scratch, mib: u64) -> Option<Self> {
+        let (image, dir) = (scratch.dir.join("disk.img"), scratch.dir.join("disk"));
+        File::create(&image).unwrap().set_len(mib * MIB).unwrap();
+        fs::create_dir(&dir).unwrap();
+        let (image, at) = (image.to_str().unwrap(), dir.to_str().unwrap());
+        if !run("mkfs.ext4", &["-q", "-m", "0", image]) || !run("mount", &["-o", "loop", image, at]) {
+            println!("SKIPPED: no loop device with ext4 can be had");
+            return None;
+        }
+        Some(Self { dir })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        run("umount", &[self.dir.to_str().unwrap()]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Bytes that a tree takes on its disk.
+fn used(path: &Path) -> u64 {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
+    let below = match metadata.is_dir() {
+        true => fs::read_dir(path).map_or(0, |entries| entries.map(|e| used(&e.unwrap().path())).sum()),
+        false => 0,
+    };
+    metadata.blocks() * 512 + below
+}
+
+/// Polls until `condition` holds; returns whether it did within 20 s.
+fn becomes(mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// A block that tells where and when it was written.
+fn block(file: u64, round: u64) -> Vec<u8> {
+    (0..(MIB / 8)).flat_map(|n| (file << 48 | round << 32 | n).to_le_bytes()).collect()
+}
+
+/// Writes files of 4 MiB until the disk is full; returns how many are whole and durable.
+fn fill(root: &Path, name: &str) -> u64 {
+    for number in 0.. {
+        let path = root.join(format!("{name}{number}"));
+        let written = File::create(&path).and_then(|mut file| {
+            (0..4).try_for_each(|round| file.write_all(&block(number, round)))?;
+            file.sync_all()
+        });
+        match written {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+                return number;
+            }
+        }
+    }
+    0
+}
+
+fn check(root: &Path, name: &str, number: u64) {
+    let bytes = fs::read(root.join(format!("{name}{number}"))).unwrap();
+    let expected: Vec<u8> = (0..4).flat_map(|round| block(number, round)).collect();
+    assert!(bytes == expected, "{name}{number} is not what was written");
+}
+
+#[test]
+fn a_full_disk_is_emptied_filled_and_overwritten() {
+    let Some(scratch) = Scratch::new() else { return };
+    let Some(disk) = Disk::new(&scratch, 128) else { return };
+    fs::remove_dir_all(scratch.volume()).unwrap();
+    let volume = disk.dir.join("vol");
+    volume::format(&volume, &volume::FormatOptions::default()).unwrap();
+    std::os::unix::fs::symlink(&volume, scratch.volume()).unwrap();
+    let a = scratch.mount("a");
+
+    let first = fill(&a.root, "f");
+    println!("{first} files of 4 MiB fill the disk: {} MiB used", used(&volume) / MIB);
+    assert!(first * 4 > 128 / 2, "{first} files of 4 MiB fill a disk of 128 MiB");
+    // Earlier data is safe, and removals and truncation work at once.
+    File::open(a.path("f0")).unwrap().sync_all().unwrap();
+    check(&a.root, "f", 0);
+    fs::remove_file(a.path(&format!("f{first}"))).unwrap();
+    File::options().write(true).open(a.path("f1")).unwrap().set_len(MIB).unwrap();
+    for number in 2..first {
+        fs::remove_file(a.path(&format!("f{number}"))).unwrap();
+    }
+    assert!(becomes(|| used(&volume.join("segments")) < 24 * MIB), "{} MiB stay", used(&volume) / MIB);
+    check(&a.root, "f", 0);
+    assert_eq!(fs::read(a.path("f1")).unwrap(), block(1, 0));
+
+    let second = fill(&a.root, "g");
+    println!("{second} files fill it again");
+    assert!(second + 4 >= first, "{first} files fitted, then {second}");
+    check(&a.root, "g", second - 1);
+    for number in 0..=second {
+        fs::remove_file(a.path(&format!("g{number}"))).unwrap();
+    }
+
+    // Ten times over the same 24 MiB, in blocks, in an order that leaves no segment dead at once.
+    assert!(becomes(|| used(&volume.join("segments")) < 24 * MIB), "{} MiB stay", used(&volume) / MIB);
+    let file = File::options().create(true).truncate(false).write(true).open(a.path("over")).unwrap();
+    let blocks = 24;
+    for round in 0..10 {
+        for n in 0..blocks {
+            let at = (n * 7 + round) % blocks;
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while let Err(error) = file.write_all_at(&block(at, round), at * MIB) {
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+                assert!(Instant::now() < deadline, "no room comes back in round {round}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        file.sync_all().unwrap();
+    }
+    let live = (blocks + 5) * MIB;
+    let limit = live * 13 / 10 + 2 * MIB;
+    let segments = volume.join("segments");
+    let is_small = becomes(|| used(&segments) <= limit);
+    println!("live {} MiB, segments {} MiB, volume {} MiB", live / MIB, used(&segments) / MIB, used(&volume) / MIB);
+    assert!(is_small, "{} MiB for {} MiB", used(&segments) / MIB, live / MIB);
+    drop(file);
+    let expected: Vec<u8> = (0..blocks).flat_map(|at| block(at, 9)).collect();
+    assert!(fs::read(a.path("over")).unwrap() == expected);
+    a.unmount().unwrap();
+
+    let a = scratch.mount("a");
+    assert!(fs::read(a.path("over")).unwrap() == expected);
+    check(&a.root, "f", 0);
+    a.unmount().unwrap();
+}

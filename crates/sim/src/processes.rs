@@ -1,0 +1,494 @@
+//! Several processes at once on every node, deaths of nodes and of the master, losses of power.
+//!
+//! Each process is a future that the seed lets go on or not; everything else that can happen happens in between.
+//! What a process finds of its own must be exact at every step. When all are done and all is quiet, every node
+//! must show what the engine holds, and the engine's records must be whole.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use meta::FileKind;
+use types::{Ino, Micros};
+use vfs::{MakeSpec, OpenMode, Reply, Request};
+
+use crate::check::Tree;
+use crate::cluster::{Cluster, ClusterConfig, Figures};
+use crate::coverage::Coverage;
+use crate::process::{Own, Process, State};
+
+/// Settings of a run.
+#[derive(Clone, Debug)]
+pub struct ProcessesConfig {
+    /// The cluster.
+    pub cluster: ClusterConfig,
+    /// Processes in all, on any node.
+    pub processes: usize,
+    /// What each does.
+    pub steps: usize,
+    /// Directories that all share, beside the root.
+    pub directories: usize,
+    /// What dies.
+    pub deaths: Deaths,
+}
+
+/// What dies: one in so many events each, 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deaths {
+    /// The master.
+    pub master_every: u64,
+    /// A node; another may join.
+    pub node_every: u64,
+    /// Everything.
+    pub power_every: u64,
+}
+
+/// Outcome of a run that found no fault.
+#[derive(Clone, Debug)]
+pub struct ProcessesRun {
+    /// What happened.
+    pub figures: Figures,
+    /// Digest of the run.
+    pub trace: u64,
+    /// Which transitions it went through.
+    pub coverage: Coverage,
+}
+
+/// What the processes share.
+pub(crate) struct World {
+    pub cluster: Cluster,
+    pub seed: u64,
+    pub states: Vec<State>,
+    /// Directories that all share, the root among them.
+    pub shared: Vec<(Vec<u8>, u64)>,
+    /// How many were told that they made a name of a race.
+    pub winners: BTreeMap<(u64, Vec<u8>), u64>,
+    /// Who is in the critical section.
+    pub critical: Option<usize>,
+    /// How often it was gone through.
+    pub counted: u64,
+    /// Whether something can be lost, so that what was true before counts.
+    pub keeps_history: bool,
+    turns: u64,
+}
+
+impl World {
+    /// Number of the race that goes on.
+    pub fn round(&self) -> u64 {
+        self.turns / 40
+    }
+}
+
+type Task = Option<Pin<Box<dyn Future<Output = ()>>>>;
+
+struct Runner {
+    config: ProcessesConfig,
+    world: Rc<RefCell<World>>,
+    tasks: Vec<Task>,
+}
+
+/// Runs processes. Panics, naming the seed, at the first thing that must not be.
+pub fn run_processes(config: ProcessesConfig) -> ProcessesRun {
+    let mut cluster = Cluster::new(config.cluster.clone());
+    let shared = make_shared(&mut cluster, config.directories);
+    let deaths = config.deaths;
+    let world = World {
+        cluster,
+        seed: config.cluster.seed,
+        states: Vec::new(),
+        shared,
+        winners: BTreeMap::new(),
+        critical: None,
+        counted: 0,
+        keeps_history: deaths.node_every + deaths.power_every > 0,
+        turns: 0,
+    };
+    let mut runner = Runner { world: Rc::new(RefCell::new(world)), tasks: Vec::new(), config };
+    for id in 0..runner.config.processes {
+        let node = id % runner.config.cluster.nodes;
+        let own = Own::default();
+        let state = State { node, history: vec![own.clone()], own, ..State::default() };
+        runner.world.borrow_mut().states.push(state);
+        let task = runner.start(id, runner.config.steps);
+        runner.tasks.push(task);
+    }
+    runner.work();
+    runner.check();
+    let world = runner.world.borrow();
+    ProcessesRun {
+        figures: world.cluster.figures(),
+        trace: world.cluster.trace(),
+        coverage: world.cluster.coverage().clone(),
+    }
+}
+
+/// Makes what all share, durably.
+fn make_shared(cluster: &mut Cluster, directories: usize) -> Vec<(Vec<u8>, u64)> {
+    let spec =
+        |kind| MakeSpec { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0, target: Box::default() };
+    let mut shared = vec![(Vec::new(), 1)];
+    for index in 0..directories {
+        let name = format!("s{index}").into_bytes();
+        let request =
+            Request::Make { parent: Ino::ROOT, name: name.clone().into(), spec: spec(FileKind::Directory) };
+        match cluster.call(0, request) {
+            Reply::Entry(entry) => shared.push((name, entry.attr.ino.0)),
+            other => panic!("mkdir answered {other:?}"),
+        }
+    }
+    for name in [&b"log"[..], b"count"] {
+        let spec = spec(FileKind::File);
+        let open = OpenMode { write: true, ..OpenMode::default() };
+        let request = Request::Create { parent: Ino::ROOT, name: name.into(), spec, open, exclusive: true };
+        let Reply::Created(entry, opened) = cluster.call(0, request) else { panic!("a file is made") };
+        let ino = entry.attr.ino;
+        let _ = cluster.call(0, Request::Release { ino, handle: opened.handle, flock: None });
+    }
+    let _ = cluster.call(0, Request::Fsync { ino: Ino::ROOT });
+    shared
+}
+
+impl Runner {
+    fn start(&self, id: usize, steps: usize) -> Task {
+        let process = Process { world: self.world.clone(), id };
+        let mut task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(process.run(steps));
+        // To its first pause.
+        let _ = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        Some(task)
+    }
+
+    fn fault(&self, what: &str) -> ! {
+        panic!("seed {}: {what}", self.config.cluster.seed)
+    }
+
+    /// Lets things happen until every process is done.
+    fn work(&mut self) {
+        while self.tasks.iter().any(Option::is_some) {
+            let turn = {
+                let mut world = self.world.borrow_mut();
+                let idle: Vec<usize> =
+                    (0..world.states.len()).filter(|id| world.states[*id].is_idle && self.tasks[*id].is_some()).collect();
+                // Seldom is nothing done for long: then timers run out between steps.
+                let odds = if world.cluster.is_quiet() { 1 + u64::from(world.cluster.random(40) == 0) * 30 } else { 6 };
+                let goes = !idle.is_empty() && world.cluster.random(odds) == 0;
+                let next = goes.then(|| idle[world.cluster.random(idle.len() as u64) as usize]);
+                match next {
+                    Some(id) => {
+                        world.turns += 1;
+                        world.states[id].may_go = true;
+                    }
+                    None => world.cluster.step(),
+                }
+                next
+            };
+            self.poll(turn);
+            self.check_progress();
+            self.signal();
+            self.die();
+        }
+    }
+
+    fn poll(&mut self, turn: Option<usize>) {
+        for id in 0..self.tasks.len() {
+            let is_idle = self.world.borrow().states[id].is_idle;
+            if is_idle && turn != Some(id) {
+                continue;
+            }
+            let Some(task) = &mut self.tasks[id] else { continue };
+            if task.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()) {
+                self.tasks[id] = None;
+            }
+        }
+    }
+
+    /// Nobody waits for ever.
+    fn check_progress(&self) {
+        let world = self.world.borrow();
+        let now = world.cluster.clock().now;
+        for (id, state) in world.states.iter().enumerate() {
+            if self.tasks[id].is_some() && !state.is_idle && now.since(state.since) > PATIENCE {
+                let waiting = world.cluster.waiting();
+                self.fault(&format!("process {id} waits since {}, step {}; waiting:\n{waiting}", state.since, state.last));
+            }
+        }
+    }
+
+    /// Now and then a signal reaches one who waits for a lock.
+    fn signal(&self) {
+        let mut world = self.world.borrow_mut();
+        if world.cluster.random(300) != 0 {
+            return;
+        }
+        let waiting: Vec<_> =
+            world.states.iter().filter(|s| s.interruptible).filter_map(|s| Some((s.node, s.request?))).collect();
+        if !waiting.is_empty() {
+            let (node, request) = waiting[world.cluster.random(waiting.len() as u64) as usize];
+            world.cluster.interrupt(node, request);
+        }
+    }
+
+    fn strikes(&self, every: u64) -> bool {
+        every > 0 && self.world.borrow_mut().cluster.random(every) == 0
+    }
+
+    fn die(&mut self) {
+        if self.strikes(self.config.deaths.master_every) {
+            self.world.borrow_mut().cluster.kill_master();
+        }
+        if self.strikes(self.config.deaths.node_every) {
+            self.kill_node();
+        }
+        if self.strikes(self.config.deaths.power_every) {
+            self.lose_power();
+        }
+    }
+
+    fn kill_node(&mut self) {
+        let node = {
+            let world = &mut *self.world.borrow_mut();
+            let up = world.cluster.nodes_up();
+            if up.len() == 1 || world.cluster.random(2) == 0 {
+                world.cluster.add_node();
+            }
+            let node = up[world.cluster.random(up.len() as u64) as usize];
+            world.cluster.kill_node(node);
+            node
+        };
+        self.restart(|state| state.node == node);
+    }
+
+    fn lose_power(&mut self) {
+        {
+            let world = &mut *self.world.borrow_mut();
+            world.cluster.lose_power();
+            for _ in 0..self.config.cluster.nodes {
+                world.cluster.add_node();
+            }
+        }
+        self.restart(|_| true);
+    }
+
+    /// Processes that died start again elsewhere from what is left of their work.
+    fn restart(&mut self, died: impl Fn(&State) -> bool) {
+        let tree = Tree::read(self.world.borrow().cluster.engine());
+        for id in 0..self.tasks.len() {
+            if !died(&self.world.borrow().states[id]) {
+                continue;
+            }
+            let was_done = self.tasks[id].take().is_none();
+            let left = self.left_of(&tree, id);
+            {
+                let world = &mut *self.world.borrow_mut();
+                if world.critical == Some(id) {
+                    world.critical = None;
+                }
+                let up = world.cluster.nodes_up();
+                let node = up[world.cluster.random(up.len() as u64) as usize];
+                let appended = world.states[id].appended;
+                world.states[id] = State { node, history: vec![left.clone()], own: left, appended, ..State::default() };
+            }
+            if !was_done {
+                self.tasks[id] = self.start(id, self.config.steps / 2);
+            }
+        }
+    }
+
+    /// What is left of a process' work: its names as they were at some moment since the last fsync, each file with
+    /// content that it had since its own.
+    fn left_of(&self, tree: &Tree, id: usize) -> Own {
+        let world = self.world.borrow();
+        let state = &world.states[id];
+        let found = found_names(tree, id);
+        let moments = state.history.iter().chain([&state.own]).chain(state.next.iter());
+        let Some(matching) = moments.clone().rev().find(|own| matches(own, &found, tree)) else {
+            let own = |own: &Own| format!("{:?}", own.names.iter().map(|((d, n), i)| (d, String::from_utf8_lossy(n).into_owned(), i, own.files.get(i).map(|f| (f.mode, f.nlink)))).collect::<Vec<_>>());
+            let text: Vec<String> = moments.map(own).collect();
+            let found: Vec<_> = found.iter().map(|((d, n), i)| (d, String::from_utf8_lossy(n), i, tree.inode(Ino(*i)).map(|(a, _)| (a.mode, a.nlink)))).collect();
+            self.fault(&format!(
+                "process {id} of dead node {}: its names are at no moment what is left: {found:?}; moments:\n{}",
+                state.node,
+                text.join("\n")
+            ));
+        };
+        let mut left = Own::default();
+        for ((dir, name), ino) in &found {
+            let known = matching.names[&(*dir, name.clone())];
+            let mut file = matching.files[&known].clone();
+            if file.kind == FileKind::File {
+                let data = match tree.data(Ino(*ino), world.cluster.store()) {
+                    Ok(data) => data,
+                    Err(error) => self.fault(&format!("process {id}: {error}")),
+                };
+                let was = |own: &Own| own.files.get(ino).is_some_and(|f| f.versions.iter().any(|v| **v == data));
+                if !moments.clone().any(was) && !file.versions.iter().any(|v| **v == data) {
+                    let versions: Vec<_> = file.versions.iter().map(|v| (v.len(), v.first().copied())).collect();
+                    self.fault(&format!(
+                        "process {id}: ino {ino} has content that it never had since its fsync: {} bytes; {versions:?}",
+                        data.len()
+                    ));
+                }
+                file.versions = vec![Rc::new(data)];
+            }
+            left.names.insert((*dir, name.clone()), *ino);
+            left.files.insert(*ino, file);
+        }
+        left
+    }
+
+    /// All is done: what is there must be what the processes know, on every node, and whole.
+    fn check(&self) {
+        let mut world = self.world.borrow_mut();
+        let world = &mut *world;
+        world.cluster.quiesce();
+        let tree = Tree::read(world.cluster.engine());
+        let faults = tree.faults();
+        if !faults.is_empty() {
+            self.fault(&format!("the records are not whole:\n{}", faults.join("\n")));
+        }
+        if !tree.orphans().is_empty() {
+            self.fault(&format!("orphans are left: {:?}", tree.orphans()));
+        }
+        for id in 0..world.states.len() {
+            self.check_own(world, &tree, id);
+        }
+        let names: BTreeSet<_> = world.winners.iter().filter(|(_, count)| **count != 1).collect();
+        if !names.is_empty() && !world.keeps_history {
+            self.fault(&format!("not one winner each: {names:?}"));
+        }
+        self.check_common(world, &tree);
+        for node in world.cluster.nodes_up() {
+            self.check_node(world, &tree, node);
+        }
+    }
+
+    fn check_own(&self, world: &World, tree: &Tree, id: usize) {
+        let own = &world.states[id].own;
+        let found = found_names(tree, id);
+        if !matches(own, &found, tree) {
+            self.fault(&format!("process {id} has left {found:?}, expected {:?}", own.names));
+        }
+        for (ino, file) in own.files.iter().filter(|(_, f)| f.kind == FileKind::File) {
+            let data = tree.data(Ino(*ino), world.cluster.store());
+            if data.as_ref() != Ok(file.data()) {
+                let len = data.map(|d| d.len());
+                self.fault(&format!("ino {ino} of process {id} holds {len:?} bytes, expected {}", file.data().len()));
+            }
+        }
+    }
+
+    /// The file that all append to, and the one in which they count.
+    fn check_common(&self, world: &World, tree: &Tree) {
+        let root = tree.names(Ino::ROOT);
+        let data = |name: &[u8]| tree.data(root[name], world.cluster.store()).unwrap_or_else(|e| self.fault(&e));
+        let count = data(b"count").get(..8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+        let is_right = if world.keeps_history { count <= world.counted } else { count == world.counted };
+        if !is_right {
+            self.fault(&format!("counted {} under the lock, the file says {count}", world.counted));
+        }
+        if world.keeps_history {
+            return;
+        }
+        let log = data(b"log");
+        let mut expected: BTreeMap<usize, u64> = BTreeMap::new();
+        for record in log.chunks(16) {
+            let text = String::from_utf8_lossy(record).into_owned();
+            let id = text.get(1..4).and_then(|s| s.parse().ok());
+            let number = text.get(5..13).and_then(|s| s.parse::<u64>().ok());
+            let next = expected.entry(id.unwrap_or(usize::MAX)).or_default();
+            if number != Some(*next) {
+                self.fault(&format!("appended record {text:?} where {next} was expected"));
+            }
+            *next += 1;
+        }
+        for (id, state) in world.states.iter().enumerate() {
+            let found = expected.get(&id).copied().unwrap_or(0);
+            if found != state.appended {
+                self.fault(&format!("process {id} appended {} records, {found} are there", state.appended));
+            }
+        }
+    }
+
+    /// A node shows what the engine holds.
+    fn check_node(&self, world: &mut World, tree: &Tree, node: usize) {
+        let mut queue = vec![Ino::ROOT];
+        while let Some(dir) = queue.pop() {
+            for (name, ino) in tree.names(dir) {
+                let text = String::from_utf8_lossy(&name).into_owned();
+                let key = (dir, name.clone());
+                let cached = world.cluster.kernel(node).names.get(&key).copied();
+                let found = match cached {
+                    Some(found) => found,
+                    None => match world.cluster.call(node, Request::Lookup { parent: dir, name: name.into() }) {
+                        Reply::Entry(entry) => {
+                            world.cluster.kernel(node).entry(dir, &key.1, &entry);
+                            Some(entry.attr.ino)
+                        }
+                        _ => None,
+                    },
+                };
+                if found != Some(ino) {
+                    self.fault(&format!("{dir}/{text} is {found:?} on node {node}, {ino} in the records"));
+                }
+                let cached = world.cluster.kernel(node).attrs.get(&ino).copied();
+                let attr = match cached {
+                    Some(attr) => attr,
+                    None => match world.cluster.call(node, Request::GetAttr { ino }) {
+                        Reply::Attr(attr, _) => attr,
+                        other => self.fault(&format!("getattr answered {other:?}")),
+                    },
+                };
+                let Some((stored, content)) = tree.inode(ino) else { continue };
+                let is_dir = stored.kind == FileKind::Directory;
+                let is_right = attr.nlink == stored.nlink && attr.mode == stored.mode && (is_dir || attr.size == content.size);
+                if !is_right {
+                    self.fault(&format!("node {node} shows {attr:?} of {dir}/{text}, the records {stored:?} size {}", content.size));
+                }
+                if is_dir {
+                    queue.push(ino);
+                    continue;
+                }
+                let pages = world.cluster.kernel(node).pages.get(&ino).cloned();
+                if let Some(pages) = pages
+                    && Ok(&pages) != tree.data(ino, world.cluster.store()).as_ref()
+                {
+                    self.fault(&format!("node {node} has old pages of {dir}/{text}"));
+                }
+            }
+        }
+        for ((dir, name), ino) in world.cluster.kernel(node).names.clone() {
+            if tree.names(dir).get(&name).copied() != ino {
+                let text = String::from_utf8_lossy(&name).into_owned();
+                self.fault(&format!("the kernel of node {node} has {dir}/{text} = {ino:?}"));
+            }
+        }
+    }
+}
+
+/// Names of a process in the records.
+fn found_names(tree: &Tree, id: usize) -> BTreeMap<(u64, Vec<u8>), u64> {
+    let prefix = format!("p{id}_").into_bytes();
+    let mut found = BTreeMap::new();
+    for dir in tree.directories() {
+        let names = tree.names(dir).into_iter().filter(|(name, _)| name.starts_with(&prefix));
+        found.extend(names.map(|(name, ino)| ((dir.0, name), ino.0)));
+    }
+    found
+}
+
+/// Whether names, links and modes are what a process knew at a moment. Number 0 stands for one not known yet.
+fn matches(own: &Own, found: &BTreeMap<(u64, Vec<u8>), u64>, tree: &Tree) -> bool {
+    own.names.len() == found.len()
+        && own.names.iter().all(|(key, known)| {
+            let (Some(ino), Some(file)) = (found.get(key), own.files.get(known)) else { return false };
+            let Some((attr, _)) = tree.inode(Ino(*ino)) else { return false };
+            let is_it = *known == 0 || known == ino;
+            let is_dir = file.kind == FileKind::Directory;
+            is_it && attr.kind == file.kind && attr.mode == file.mode && (is_dir || attr.nlink == file.nlink)
+        })
+}
+
+/// Virtual time in which every step ends.
+const PATIENCE: Micros = Micros(30_000_000);

@@ -1,0 +1,78 @@
+//! Several processes at once on every node, with deaths of whatever can die.
+
+use lock::node::Hold;
+use sim::{ClusterConfig, Coverage, Deaths, ProcessesConfig, run_processes};
+use types::Micros;
+
+fn config(seed: u64, nodes: usize, processes: usize, steps: usize) -> ProcessesConfig {
+    let verbose = std::env::var_os("HOLDFAST_TRACE").is_some();
+    let cluster = ClusterConfig { seed, nodes, core: vfs::Config::default(), listing_entries: 0, verbose };
+    ProcessesConfig { cluster, processes, steps, directories: 3, deaths: Deaths::default() }
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let first: u64 = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
+    let count: u64 = std::env::var("HOLDFAST_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
+    first..first + count
+}
+
+fn run_all(default: u64, config: impl Fn(u64) -> ProcessesConfig) {
+    let mut coverage = Coverage::default();
+    for seed in seeds(default) {
+        let run = run_processes(config(seed));
+        println!("seed {seed}: {:?}", run.figures);
+        coverage.add(&run.coverage);
+    }
+    println!("{coverage}");
+}
+
+#[test]
+fn processes_at_once_find_their_own_exact() {
+    run_all(10, |seed| config(seed, 3, 6, 200));
+}
+
+#[test]
+fn processes_at_once_survive_deaths_of_the_master() {
+    run_all(10, |seed| ProcessesConfig {
+        deaths: Deaths { master_every: 1500, ..Deaths::default() },
+        ..config(seed, 3, 6, 200)
+    });
+}
+
+#[test]
+fn what_a_dead_node_leaves_is_a_prefix() {
+    run_all(10, |seed| ProcessesConfig {
+        deaths: Deaths { node_every: 1500, ..Deaths::default() },
+        ..config(seed, 3, 6, 200)
+    });
+}
+
+#[test]
+fn what_a_loss_of_power_leaves_is_a_prefix() {
+    run_all(10, |seed| ProcessesConfig {
+        deaths: Deaths { power_every: 2000, ..Deaths::default() },
+        ..config(seed, 3, 6, 200)
+    });
+}
+
+#[test]
+fn everything_dies_now_and_then() {
+    run_all(10, |seed| ProcessesConfig {
+        deaths: Deaths { master_every: 3000, node_every: 3000, power_every: 9000 },
+        ..config(seed, 4, 8, 200)
+    });
+}
+
+#[test]
+fn few_tokens_and_short_times() {
+    run_all(10, |seed| {
+        let mut config = ProcessesConfig { directories: 90, ..config(seed, 3, 6, 200) };
+        config.cluster.core.token_limit = 64;
+        config.cluster.core.hold = Hold { minimum: Micros(30), idle: Micros(10) };
+        config.cluster.core.quiet = Micros(50);
+        config.cluster.core.linger = Micros(20);
+        config.cluster.core.commit_interval = Micros(3_000);
+        config.cluster.listing_entries = 3;
+        config
+    });
+}

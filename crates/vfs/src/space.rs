@@ -1,0 +1,77 @@
+//! Room in the store: who may use the rest of it.
+//!
+//! What is only in memory here was promised already and counts as used, so that fsync of earlier data works on a
+//! full disk. Asking the store costs a system call: between two looks the bytes let in are counted instead.
+
+use meta::FsError;
+use types::Micros;
+
+use crate::core::Core;
+use crate::wait::Try;
+
+/// Room in the store, asked for now and then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SpaceCache {
+    asked_at: Micros,
+    /// Less what is only in memory here.
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+    pub known: bool,
+    kicked_at: Micros,
+}
+
+impl Core {
+    /// Room in the store, at most a tenth of a second old.
+    pub(crate) fn space(&mut self) -> SpaceCache {
+        let is_fresh = self.space.known && self.clock.now.since(self.space.asked_at) < SPACE_AGE;
+        if !is_fresh {
+            self.look_at_space();
+        }
+        self.space
+    }
+
+    fn look_at_space(&mut self) {
+        let Ok(space) = self.store.space() else { return };
+        let dirty = self.dirty_files.iter().filter_map(|ino| self.live.get(ino)).map(|live| live.dirty_bytes() as u64);
+        let promised = dirty.sum::<u64>() + LOG_COST * self.log.bytes() as u64;
+        self.space = SpaceCache {
+            asked_at: self.clock.now,
+            free_bytes: space.free_bytes.saturating_sub(promised),
+            total_bytes: space.total_bytes,
+            known: true,
+            ..self.space
+        };
+    }
+
+    /// Bytes that only removals may use.
+    pub(crate) fn space_reserve(&self) -> u64 {
+        self.config.reserve_bytes.min(self.space.total_bytes / 20)
+    }
+
+    /// Refuses what needs room on a full volume: the rest is for removals.
+    pub(crate) fn need_space(&mut self, bytes: u64) -> Try<()> {
+        if !self.has_space(bytes) {
+            self.look_at_space();
+        }
+        if self.has_space(bytes) {
+            self.space.free_bytes = self.space.free_bytes.saturating_sub(bytes);
+            return Ok(());
+        }
+        // What was removed here gives its room back once the master knows.
+        if self.clock.now.since(self.space.kicked_at) >= SPACE_AGE {
+            self.space.kicked_at = self.clock.now;
+            self.flush_all();
+            self.send_batch(true);
+        }
+        Err(FsError::NoSpace.into())
+    }
+
+    fn has_space(&mut self, bytes: u64) -> bool {
+        let space = self.space();
+        !space.known || space.free_bytes >= self.space_reserve().saturating_add(bytes)
+    }
+}
+
+const SPACE_AGE: Micros = Micros::from_millis(100);
+/// The engine writes a change to its journal and again when it sorts it away.
+const LOG_COST: u64 = 2;
