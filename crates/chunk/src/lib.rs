@@ -6,6 +6,7 @@
 //! Invariants kept here: stored bytes are never overwritten in place; a failed sync or write ends the use of
 //! its segment; bytes from a segment are given out only when their checksums hold.
 
+mod clean;
 mod dir_store;
 mod error;
 mod extent;
@@ -18,6 +19,7 @@ mod scan;
 mod store;
 mod writer;
 
+pub use clean::{Copied, copy_extents, files_of};
 pub use dir_store::DirStore;
 pub use error::{ChunkError, Damage};
 pub use extent::{CHECKSUM_BLOCK, Extent, ExtentError, FILE_SIZE_MAX, RUN_LEN_MAX, Run};

@@ -46,9 +46,15 @@ struct Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Revoke {
     No,
-    Delayed { to: LockMode, due: Micros },
+    Delayed {
+        to: LockMode,
+        due: Micros,
+    },
     /// Being carried out; `then` is the mode of a stronger revoke that came meanwhile.
-    Started { to: LockMode, then: Option<LockMode> },
+    Started {
+        to: LockMode,
+        then: Option<LockMode>,
+    },
 }
 
 /// A revoke whose time has come: take back what the kernel has, flush, then [`NodeTable::released`].

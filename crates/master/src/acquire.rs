@@ -27,7 +27,13 @@ impl Master {
             return;
         }
         if let Err(error) = self.acquire(node, request, want) {
-            let message = FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), seen: 0, glimpse: None };
+            let message = FromMaster::Acquired {
+                request,
+                error: Some(error),
+                grants: Vec::new(),
+                seen: 0,
+                glimpse: None,
+            };
             self.send(node, message);
         }
     }
@@ -40,7 +46,9 @@ impl Master {
             (Want::Directory { .. }, StoredInode::Covered { .. } | StoredInode::Own { .. }) => {
                 Err(FsError::NotDirectory)
             }
-            (Want::Read { .. } | Want::Write { .. }, StoredInode::Directory { .. }) => Err(FsError::IsDirectory),
+            (Want::Read { .. } | Want::Write { .. }, StoredInode::Directory { .. }) => {
+                Err(FsError::IsDirectory)
+            }
             (_, StoredInode::Directory { .. }) => self.acquire_directory(node, request, ino, task),
             (Want::Write { .. }, StoredInode::Covered { parent, .. }) => {
                 if self.table.mode(node, ResourceId::dir(parent)) == LockMode::Ex {
@@ -52,7 +60,9 @@ impl Master {
                 Ok(())
             }
             (_, StoredInode::Covered { parent, .. }) => self.acquire_directory(node, request, parent, task),
-            (Want::Attr { .. }, StoredInode::Own { attr }) => self.acquire_attr(node, request, ino, attr, task),
+            (Want::Attr { .. }, StoredInode::Own { attr }) => {
+                self.acquire_attr(node, request, ino, attr, task)
+            }
             (Want::Open { .. }, StoredInode::Own { attr }) => {
                 // A holder of EX may remove the inode, and knows of no opens but its own.
                 let (resource, need) = (ResourceId::attr(ino), Need::Token(LockMode::Pr));
@@ -101,7 +111,12 @@ impl Master {
     }
 
     /// Grants a directory with its record and its first entries. The caller has asked the table.
-    pub(crate) fn grant_directory(&mut self, node: NodeId, dir: Ino, mode: LockMode) -> Result<Grant, FsError> {
+    pub(crate) fn grant_directory(
+        &mut self,
+        node: NodeId,
+        dir: Ino,
+        mode: LockMode,
+    ) -> Result<Grant, FsError> {
         let resource = ResourceId::dir(dir);
         let Some(StoredInode::Directory { inode }) = self.read(Key::Inode(dir))? else {
             return Err(FsError::Stale);
@@ -283,7 +298,8 @@ impl Master {
 
     /// Glimpses that a node will never answer.
     pub(crate) fn retry_glimpses_of(&mut self, holder: NodeId) {
-        let seqs: Vec<u64> = self.glimpses.iter().filter(|(_, g)| g.holder == holder).map(|(s, _)| *s).collect();
+        let seqs: Vec<u64> =
+            self.glimpses.iter().filter(|(_, g)| g.holder == holder).map(|(s, _)| *s).collect();
         for seq in seqs {
             self.on_glimpsed(seq, Vec::new());
         }

@@ -86,7 +86,13 @@ impl AppLocks {
     }
 
     /// Gives up everything of an owner on a file.
-    pub fn drop_owner(&mut self, node: NodeId, ino: Ino, kind: LockKind, owner: LockOwner) -> Vec<(NodeId, u64)> {
+    pub fn drop_owner(
+        &mut self,
+        node: NodeId,
+        ino: Ino,
+        kind: LockKind,
+        owner: LockOwner,
+    ) -> Vec<(NodeId, u64)> {
         let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
         file.granted.retain(|(n, l)| *n != node || l.kind != kind || l.owner != owner);
         let granted = file.serve();

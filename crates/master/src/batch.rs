@@ -25,9 +25,7 @@ impl Master {
             }
             // What is sent again to a new master was made under rights that may have been given back since.
             let is_replayed = self.expected.contains_key(&node);
-            if !is_replayed
-                && let Err(reason) = self.check_ownership(node, kept, &changes)
-            {
+            if !is_replayed && let Err(reason) = self.check_ownership(node, kept, &changes) {
                 return self.refuse_batch(node, seq, reason);
             }
             let own = self.member_write(node, seq).into_iter().collect();

@@ -32,7 +32,14 @@ pub(crate) struct Pending {
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
     /// Answer the sender of a shipped operation.
-    Answer { node: NodeId, seq: OpSeq, op: Op, result: Result<OpReply, FsError>, changes: Vec<Change>, told: bool },
+    Answer {
+        node: NodeId,
+        seq: OpSeq,
+        op: Op,
+        result: Result<OpReply, FsError>,
+        changes: Vec<Change>,
+        told: bool,
+    },
     /// Grant what a split was made for.
     Task(Task),
     /// Nothing.
@@ -232,8 +239,13 @@ impl Master {
                 self.make_change(NodeId(0), &changes, Vec::new(), Then::Task(task));
             }
             Planned::Refused(error) => {
-                let message =
-                    FromMaster::Acquired { request, error: Some(error), grants: Vec::new(), seen: 0, glimpse: None };
+                let message = FromMaster::Acquired {
+                    request,
+                    error: Some(error),
+                    grants: Vec::new(),
+                    seen: 0,
+                    glimpse: None,
+                };
                 self.send(node, message);
             }
             Planned::Waiting => {}

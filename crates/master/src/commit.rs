@@ -17,7 +17,12 @@ pub(crate) type OwnWrite = (Key, Option<Vec<u8>>);
 impl Master {
     /// Commits changes of `node` and records of the master's own, whole. When it returns they have reached
     /// the operating system; they are durable after the next sync.
-    pub(crate) fn commit(&mut self, node: NodeId, changes: &[Change], own: Vec<OwnWrite>) -> Result<(), MasterError> {
+    pub(crate) fn commit(
+        &mut self,
+        node: NodeId,
+        changes: &[Change],
+        own: Vec<OwnWrite>,
+    ) -> Result<(), MasterError> {
         let applied = meta::apply(changes, &EngineStore(&*self.engine), node)?;
         for damage in applied.damage {
             log::warn!("metadata: {damage}");
@@ -82,6 +87,7 @@ impl Master {
             match after {
                 AfterSync::Send(node, message) => self.send(node, message),
                 AfterSync::Round(seq) => self.on_round_durable(seq),
+                AfterSync::Order(output) => self.outputs.push_back(output),
             }
         }
     }

@@ -17,7 +17,8 @@ impl Master {
         let due: Vec<NodeId> =
             self.members.iter().filter(|(_, m)| !m.revokes.is_empty()).map(|(node, _)| *node).collect();
         for node in due {
-            let list = self.members.get_mut(&node).map(|m| std::mem::take(&mut m.revokes)).unwrap_or_default();
+            let list =
+                self.members.get_mut(&node).map(|m| std::mem::take(&mut m.revokes)).unwrap_or_default();
             self.send(node, FromMaster::Revoke { list, speculative: false });
         }
     }

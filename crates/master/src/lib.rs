@@ -10,6 +10,7 @@ mod app_lock;
 mod app_locks;
 mod batch;
 mod change;
+mod cleaner;
 mod commit;
 mod error;
 mod forgets;

@@ -153,7 +153,8 @@ impl Master {
         if let Err(error) = self.commit(NodeId(0), &[], own) {
             self.fail(format!("a member could not be removed: {error:?}"));
         }
-        let forgets: Vec<u64> = self.forgets.iter().filter(|(_, (n, _))| *n == node).map(|(s, _)| *s).collect();
+        let forgets: Vec<u64> =
+            self.forgets.iter().filter(|(_, (n, _))| *n == node).map(|(s, _)| *s).collect();
         for seq in forgets {
             self.forgotten(seq);
         }

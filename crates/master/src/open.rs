@@ -21,8 +21,7 @@ impl Master {
     pub fn format(engine: &dyn Engine, now: Timespec, uid: u32, gid: u32) -> Result<(), MasterError> {
         let changes = meta::initial_changes(now, uid, gid);
         let applied = meta::apply(&changes, &EngineStore(engine), NodeId(0))?;
-        let record =
-            VolumeRecord { epoch: Epoch(0), next_node: 1, next_inode: FIRST_INODE, next_segment: 1 };
+        let record = VolumeRecord { epoch: Epoch(0), next_node: 1, next_inode: FIRST_INODE, next_segment: 1 };
         let mut batch = Batch::new(engine.last_seq().next());
         let volume = own_write(Key::Volume, &record);
         let own = std::iter::once((volume.0.to_vec(), volume.1));
@@ -72,6 +71,7 @@ impl Master {
             told_everyone: Vec::new(),
             app_locks: AppLocks::default(),
             space: crate::space::Space::default(),
+            cleaner: crate::cleaner::Cleaner::default(),
             next_number: 0,
             listing_entries: crate::acquire::LISTING_ENTRIES,
             tasks: VecDeque::new(),

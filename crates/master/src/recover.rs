@@ -189,7 +189,8 @@ impl Master {
         }
         if !left.is_empty() {
             let since = self.clock.now;
-            let pending = Pending { since, left, resources, removed: Vec::new(), then: Then::Nothing, record: None };
+            let pending =
+                Pending { since, left, resources, removed: Vec::new(), then: Then::Nothing, record: None };
             self.pending.insert(id, pending);
         }
     }

@@ -46,9 +46,10 @@ impl Master {
                 let mut then =
                     Then::Answer { node, seq, op, result: Ok(reply), changes: changes.clone(), told: true };
                 // If nobody else reads what changes, the answer carries the changes itself.
-                let is_alone = changes.iter().filter_map(Change::resource).all(|r| {
-                    !self.table.is_shared(r, node) && !self.is_changing(r)
-                });
+                let is_alone = changes
+                    .iter()
+                    .filter_map(Change::resource)
+                    .all(|r| !self.table.is_shared(r, node) && !self.is_changing(r));
                 if is_alone {
                     if let Then::Answer { told, .. } = &mut then {
                         *told = false;
@@ -164,7 +165,9 @@ impl Master {
                 Change::PutEntry { parent, cookie, entry: meta::Dirent { name, .. } }
                 | Change::DeleteEntry { parent, cookie, name } => {
                     match self.read(Key::Entry(*parent, *cookie)) {
-                        Ok(Some(entry)) => now.push(Change::PutEntry { parent: *parent, cookie: *cookie, entry }),
+                        Ok(Some(entry)) => {
+                            now.push(Change::PutEntry { parent: *parent, cookie: *cookie, entry })
+                        }
                         Ok(None) | Err(_) => now.push(Change::DeleteEntry {
                             parent: *parent,
                             cookie: *cookie,

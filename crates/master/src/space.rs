@@ -55,6 +55,9 @@ impl Space {
 impl Master {
     /// Takes in a segment's count as a commit leaves it.
     pub(crate) fn note_live_bytes(&mut self, segment: SegmentId, live_bytes: u64) {
+        // Before long the store is looked at again: there may be something to clean.
+        let look = self.clock.now + PAUSE_LOOK;
+        self.space.list_due = Some(self.space.list_due.map_or(look, |due| due.min(look)));
         if live_bytes > 0 {
             self.space.empty.remove(&segment);
         } else if self.space.empty.insert(segment) {
@@ -191,11 +194,12 @@ impl Master {
     pub fn segments_listed(&mut self, clock: Clock, listed: &[(SegmentId, u64)]) {
         self.clock = clock;
         let (owned, records) = (self.owned_segments(), self.segment_records());
+        self.consider_cleaning(listed, &records);
         let next = SegmentId(self.volume.next_segment);
         let files = listed.iter().map(|(segment, _)| *segment).filter(|segment| *segment < next);
         for segment in files.chain(records.keys().copied()) {
             let live_bytes = records.get(&segment).map_or(0, |record| record.live_bytes);
-            if live_bytes == 0 && !owned.contains(&segment) {
+            if live_bytes == 0 && !owned.contains(&segment) && !self.is_cleaners(segment) {
                 self.note_live_bytes(segment, 0);
             }
         }
@@ -237,6 +241,8 @@ impl OwnedSegments {
 
 /// From the first segment found empty to the round that takes it: others join meanwhile.
 const PAUSE_ROUND: Micros = Micros::from_millis(200);
+/// From a change of live bytes to the next look at the store.
+const PAUSE_LOOK: Micros = Micros::from_millis(3_000);
 /// After a file could not be deleted.
 const PAUSE_RETRY: Micros = Micros::from_millis(10_000);
 /// Between two looks at the store.

@@ -75,6 +75,18 @@ pub enum Output {
     },
     /// List the store's segments and report [`Master::segments_listed`].
     ListSegments,
+    /// Look which files these segments were written for and report [`Master::files_found`].
+    FindFiles {
+        /// Segments.
+        list: Vec<SegmentId>,
+    },
+    /// Copy extents to fresh segments and report [`Master::extents_copied`].
+    CopyExtents {
+        /// Segments to write; more than are needed.
+        segments: Vec<SegmentId>,
+        /// Files and extents of theirs.
+        list: Vec<(Ino, chunk::Extent)>,
+    },
     /// The engine is fenced, poisoned or damaged: stop being master.
     Failed {
         /// For people.
@@ -128,6 +140,7 @@ pub struct Master {
     pub(crate) told_everyone: Vec<meta::Key>,
     pub(crate) app_locks: AppLocks,
     pub(crate) space: crate::space::Space,
+    pub(crate) cleaner: crate::cleaner::Cleaner,
     pub(crate) next_number: u64,
     /// Entries of a directory in one message, at most.
     pub(crate) listing_entries: usize,
@@ -159,6 +172,8 @@ pub(crate) enum Task {
     Ship { node: NodeId, seq: OpSeq, op: meta::Op, now: Timespec },
     /// An operation of the master's own.
     Own { op: meta::Op },
+    /// The cleaner's look at a file: the pages that the segments to be cleaned were written for.
+    Gather { ino: Ino, pages: BTreeSet<u64> },
     /// What remains to be done for a node that asked to write a covered file.
     Write { node: NodeId, request: u64, ino: Ino },
     /// The line of a resource goes on.
@@ -172,6 +187,8 @@ pub(crate) enum AfterSync {
     Send(NodeId, FromMaster),
     /// Go on with a round of deletions.
     Round(u64),
+    /// Order.
+    Order(Output),
 }
 
 impl Master {
@@ -186,7 +203,8 @@ impl Master {
         self.clock = clock;
         match (self.peers.get(&peer).copied().flatten(), message) {
             (None, ToMaster::Hello { version, volume, rejoin, epoch: _, pid, pid_start, label, device }) => {
-                let newcomer = crate::member::Newcomer { version, volume, rejoin, pid, pid_start, label, device };
+                let newcomer =
+                    crate::member::Newcomer { version, volume, rejoin, pid, pid_start, label, device };
                 self.on_hello(peer, newcomer);
             }
             (None, _) => self.close(peer, "the first message was no hello".to_owned()),
@@ -259,7 +277,8 @@ impl Master {
     pub fn poll_timeout(&self) -> Micros {
         let commit = self.dirty_since.map_or(Micros::NEVER, |since| since + self.config.commit_interval);
         let revoke = self.table.oldest_revoke().map_or(Micros::NEVER, |since| since + self.config.lease);
-        let forget = self.pending.values().map(|p| p.since + self.config.lease).min().unwrap_or(Micros::NEVER);
+        let forget =
+            self.pending.values().map(|p| p.since + self.config.lease).min().unwrap_or(Micros::NEVER);
         let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
         commit.min(revoke).min(forget).min(recovery).min(space)
@@ -310,7 +329,9 @@ impl Master {
         loop {
             if let Some(output) = self.table.poll_output() {
                 match output {
-                    lock::master::Output::Revoke { node, resource, to } => self.queue_revoke(node, resource, to),
+                    lock::master::Output::Revoke { node, resource, to } => {
+                        self.queue_revoke(node, resource, to)
+                    }
                     lock::master::Output::Ready { waiter, resource } => {
                         if let Some(task) = self.waiting.remove(&waiter) {
                             self.tasks.push_back(task);
@@ -339,6 +360,7 @@ impl Master {
             Task::Acquire { node, request, want } => self.try_acquire(node, request, want),
             Task::Ship { node, seq, op, now } => self.try_ship(node, seq, op, now),
             Task::Own { op } => self.try_own(op),
+            Task::Gather { ino, pages } => self.gather(ino, pages),
             Task::Write { node, request, ino } => self.try_acquire(node, request, wire::Want::Write { ino }),
             Task::Settle { resource } => self.table.settle(self.clock.now, resource),
         }
@@ -374,7 +396,8 @@ impl Master {
 
     pub(crate) fn close(&mut self, peer: PeerId, reason: String) {
         self.peers.remove(&peer);
-        self.outputs.push_back(Output::Send { peer, message: FromMaster::Refused { reason: reason.clone() } });
+        self.outputs
+            .push_back(Output::Send { peer, message: FromMaster::Refused { reason: reason.clone() } });
         self.outputs.push_back(Output::Close { peer, reason });
     }
 

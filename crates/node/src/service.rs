@@ -3,7 +3,7 @@
 //! Started by who wins the election, stopped when the node leaves or the engine fails. Peers see the end of
 //! their connections and elect another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use master::{Master, MemberStatus, Output, PeerId};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
-use types::{Epoch, Micros, SegmentId};
+use types::{Epoch, Ino, Micros, SegmentId};
 use volume::{Listener, MasterLock, Volume};
 use wire::{FromMaster, ToMaster};
 
@@ -247,6 +247,10 @@ impl Service {
             Output::Sync { job } => self.syncs.push(job),
             Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
             Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
+            Output::FindFiles { list } => self.segment_jobs.push(SegmentJob::FindFiles(list)),
+            Output::CopyExtents { segments, list } => {
+                self.segment_jobs.push(SegmentJob::Copy(segments, list))
+            }
             Output::Failed { reason } => shell.service_failed(reason),
         }
         false
@@ -408,6 +412,14 @@ impl Service {
                         list.into_iter().filter(|segment| is_deleted(&*shell.store, *segment)).collect();
                     self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
                 }
+                SegmentJob::FindFiles(list) => {
+                    let files = find_files(&*shell.store, &list);
+                    self.with_master(|master, clock| master.files_found(clock, &files));
+                }
+                SegmentJob::Copy(segments, list) => {
+                    let copies = copy_extents(shell, segments, list);
+                    self.with_master(|master, clock| master.extents_copied(clock, copies));
+                }
                 SegmentJob::List => match shell.store.list() {
                     Ok(listed) => {
                         self.with_master(|master, clock| master.segments_listed(clock, &listed));
@@ -462,6 +474,48 @@ enum SegmentJob {
     Delete(Vec<SegmentId>),
     /// All of them listed.
     List,
+    /// The files found that these were written for.
+    FindFiles(Vec<SegmentId>),
+    /// Extents of files copied to fresh segments.
+    Copy(Vec<SegmentId>, Vec<(Ino, chunk::Extent)>),
+}
+
+/// Files that segments were written for. One that cannot be read is left to itself.
+fn find_files(store: &dyn SegmentStore, list: &[SegmentId]) -> BTreeSet<(Ino, u64)> {
+    let mut files = BTreeSet::new();
+    for segment in list {
+        match chunk::files_of(store, *segment) {
+            Ok(found) => files.extend(found),
+            Err(error) => log::warn!("segment {segment} cannot be cleaned: {}", describe(&error)),
+        }
+    }
+    files
+}
+
+/// Copies for the cleaner, if that leaves room for others.
+fn copy_extents(
+    shell: &Shell,
+    segments: Vec<SegmentId>,
+    list: Vec<(Ino, chunk::Extent)>,
+) -> Vec<chunk::Copied> {
+    let bytes: u64 = list.iter().map(|(_, extent)| u64::from(extent.len())).sum();
+    let free = shell.store.space().map_or(0, |space| space.free_bytes);
+    if free < bytes * 2 {
+        log::info!("{bytes} bytes in segments that are mostly dead stay: only {free} are free");
+        return Vec::new();
+    }
+    let header = shell.volume.header();
+    let config = chunk::WriterConfig {
+        segment_len: header.segment_bytes,
+        ..chunk::WriterConfig::new(header.id.0, types::NodeId(0))
+    };
+    match chunk::copy_extents(&shell.store, config, segments, list) {
+        Ok(copies) => copies,
+        Err(error) => {
+            log::warn!("the cleaner cannot write: {}", describe(&error));
+            Vec::new()
+        }
+    }
 }
 
 /// Deletes a segment; returns whether it is gone.

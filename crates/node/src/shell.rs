@@ -132,8 +132,7 @@ impl Shell {
         metrics: Arc<Metrics>,
     ) -> Self {
         let uuid = volume.header().id.0;
-        let config =
-            vfs::Config { segment_len: volume.header().segment_bytes, ..options.core_config() };
+        let config = vfs::Config { segment_len: volume.header().segment_bytes, ..options.core_config() };
         let core = Core::new(config, uuid, Arc::clone(&store), Arc::clone(&metrics));
         Self {
             volume,

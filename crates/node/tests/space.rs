@@ -100,6 +100,32 @@ fn check(root: &Path, name: &str, number: u64) {
     assert!(bytes == expected, "{name}{number} is not what was written");
 }
 
+/// Rewrites every fourth piece of 64 KiB of the large file, and of 40 files of 100 KiB a few, ten times: then no
+/// segment is dead by itself.
+fn overwrite_in_pieces(root: &Path, file: &File) {
+    for round in 0..10 {
+        for n in (round % 4..24 * 16).step_by(4) {
+            let expected = block(n / 16, 9);
+            let start = (n % 16) as usize * PIECE;
+            file.write_all_at(&expected[start..start + PIECE], n * PIECE as u64).unwrap();
+        }
+        file.sync_all().unwrap();
+        for number in (round % 3..40).step_by(3) {
+            fs::write(root.join(format!("small{number}")), &block(number, 3)[..100_000]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+fn check_pieces(root: &Path) {
+    for number in 0..40 {
+        let bytes = fs::read(root.join(format!("small{number}"))).unwrap();
+        assert!(bytes == block(number, 3)[..100_000], "small{number} is not what was written");
+    }
+}
+
+const PIECE: usize = 64 << 10;
+
 #[test]
 fn a_full_disk_is_emptied_filled_and_overwritten() {
     let Some(scratch) = Scratch::new() else { return };
@@ -153,8 +179,22 @@ fn a_full_disk_is_emptied_filled_and_overwritten() {
     let limit = live * 13 / 10 + 2 * MIB;
     let segments = volume.join("segments");
     let is_small = becomes(|| used(&segments) <= limit);
-    println!("live {} MiB, segments {} MiB, volume {} MiB", live / MIB, used(&segments) / MIB, used(&volume) / MIB);
+    println!(
+        "live {} MiB, segments {} MiB, volume {} MiB",
+        live / MIB,
+        used(&segments) / MIB,
+        used(&volume) / MIB
+    );
     assert!(is_small, "{} MiB for {} MiB", used(&segments) / MIB, live / MIB);
+    overwrite_in_pieces(&a.root, &file);
+    let is_small = becomes(|| used(&segments) <= limit + 8 * MIB);
+    println!(
+        "after small pieces: segments {} MiB, volume {} MiB",
+        used(&segments) / MIB,
+        used(&volume) / MIB
+    );
+    assert!(is_small, "{} MiB for {} MiB", used(&segments) / MIB, live / MIB + 4);
+    check_pieces(&a.root);
     drop(file);
     let expected: Vec<u8> = (0..blocks).flat_map(|at| block(at, 9)).collect();
     assert!(fs::read(a.path("over")).unwrap() == expected);

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chunk::{ExtentMap, MemStore};
 use kv::{Direction, Engine, KeyRange, ScanLimit};
-use meta::{Body, Child, Content, Cookie, Dirent, FileKind, InodeAttr, Key, OrphanRecord, SegmentRecord, StoredInode, Totals};
+use meta::{
+    Body, Child, Content, Cookie, Dirent, FileKind, InodeAttr, Key, OrphanRecord, SegmentRecord, StoredInode,
+    Totals,
+};
 use types::{Ino, SegmentId};
 
 /// All metadata of a volume.
@@ -89,7 +92,9 @@ impl Tree {
     fn maps(&self, ino: Ino, content: &Content) -> Vec<ExtentMap> {
         match &content.body {
             Body::Extents { map } => vec![map.clone()],
-            Body::Paged { .. } => self.pages.range((ino, 0)..=(ino, u64::MAX)).map(|(_, m)| m.clone()).collect(),
+            Body::Paged { .. } => {
+                self.pages.range((ino, 0)..=(ino, u64::MAX)).map(|(_, m)| m.clone()).collect()
+            }
             Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => Vec::new(),
         }
     }
@@ -113,7 +118,10 @@ impl Tree {
             };
             if !placed {
                 let inode = self.inodes.get(&entry.ino);
-                faults.push(format!("entry {:?} of {dir} has ino {}, whose record is {inode:?}", entry.name, entry.ino));
+                faults.push(format!(
+                    "entry {:?} of {dir} has ino {}, whose record is {inode:?}",
+                    entry.name, entry.ino
+                ));
             }
         }
         for ino in self.inodes.keys() {
@@ -132,7 +140,10 @@ impl Tree {
             let children = self.entries.range((ino, Cookie(0))..=(ino, Cookie(u64::MAX)));
             let subdirectories = children.filter(|(_, e)| e.kind() == FileKind::Directory).count() as u32;
             if attr.nlink != 2 + subdirectories {
-                faults.push(format!("directory {ino} has {} links and {subdirectories} subdirectories", attr.nlink));
+                faults.push(format!(
+                    "directory {ino} has {} links and {subdirectories} subdirectories",
+                    attr.nlink
+                ));
             }
             if ino != Ino::ROOT && parents != [attr.parent] {
                 faults.push(format!("directory {ino} of {} is named in {parents:?}", attr.parent));
@@ -171,7 +182,11 @@ impl Tree {
 
     fn check_sums(&self, faults: &mut Vec<String>) {
         if self.totals.inodes != self.inodes.len() as u64 {
-            faults.push(format!("{} inodes are counted, {} are there", self.totals.inodes, self.inodes.len()));
+            faults.push(format!(
+                "{} inodes are counted, {} are there",
+                self.totals.inodes,
+                self.inodes.len()
+            ));
         }
         let mut bytes = 0;
         let mut live: BTreeMap<SegmentId, u64> = BTreeMap::new();
@@ -190,7 +205,8 @@ impl Tree {
             let counted = self.segments.get(&segment).map_or(0, |s| s.live_bytes);
             let found = live.get(&segment).copied().unwrap_or(0);
             if counted != found {
-                faults.push(format!("segment {segment}: {counted} live bytes are counted, {found} are there"));
+                faults
+                    .push(format!("segment {segment}: {counted} live bytes are counted, {found} are there"));
             }
         }
     }

@@ -332,7 +332,10 @@ impl Cluster {
             self.step();
         }
         let waiting = self.waiting();
-        panic!("seed {}: request {id:?} of node {index} is never answered; waiting: {waiting}", self.config.seed);
+        panic!(
+            "seed {}: request {id:?} of node {index} is never answered; waiting: {waiting}",
+            self.config.seed
+        );
     }
 
     /// Who waits for what, on all nodes.
@@ -417,7 +420,10 @@ impl Cluster {
     /// Whether nothing can happen but that time passes.
     pub fn is_quiet(&self) -> bool {
         let is_quiet = |node: &Node| {
-            node.to_master.is_empty() && node.from_master.is_empty() && node.jobs.is_empty() && node.syncs.is_empty()
+            node.to_master.is_empty()
+                && node.from_master.is_empty()
+                && node.jobs.is_empty()
+                && node.syncs.is_empty()
         };
         self.master_syncs.is_empty() && self.nodes.iter().filter(|n| n.is_up).all(is_quiet)
     }
@@ -428,7 +434,8 @@ impl Cluster {
         let mut events: Vec<(usize, u8)> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.is_up) {
             let has_job = node.jobs.iter().any(|job| self.is_ready(node, job));
-            let queues = [!node.to_master.is_empty(), !node.from_master.is_empty(), has_job, !node.syncs.is_empty()];
+            let queues =
+                [!node.to_master.is_empty(), !node.from_master.is_empty(), has_job, !node.syncs.is_empty()];
             for (kind, _) in queues.iter().enumerate().filter(|(_, has)| **has) {
                 events.push((index, kind as u8));
             }
@@ -578,7 +585,8 @@ impl Cluster {
         let nodes = self.nodes.iter().filter(|n| n.is_up).map(|n| n.core.poll_timeout());
         let master = self.master.as_ref().map_or(Micros::NEVER, Master::poll_timeout);
         let jobs = self.nodes.iter().flat_map(|n| &n.jobs).filter(|j| j.writing.is_empty());
-        let patience = jobs.map(|j| j.since + PATIENCE).filter(|due| *due > self.now).min().unwrap_or(Micros::NEVER);
+        let patience =
+            jobs.map(|j| j.since + PATIENCE).filter(|due| *due > self.now).min().unwrap_or(Micros::NEVER);
         let next = nodes.min().unwrap_or(Micros::NEVER).min(master).min(patience);
         if next != Micros::NEVER {
             self.now = self.now.max(next);
@@ -636,7 +644,9 @@ impl Cluster {
                         node.from_master.push_back(message);
                     }
                 }
-                master::Output::Close { peer, reason } => panic!("seed {seed}: {peer:?} was closed: {reason}"),
+                master::Output::Close { peer, reason } => {
+                    panic!("seed {seed}: {peer:?} was closed: {reason}")
+                }
                 master::Output::Sync { job } => self.master_syncs.push_back(job),
                 master::Output::DeleteSegments { list } => {
                     let is_gone = |s: &types::SegmentId| {
@@ -646,6 +656,26 @@ impl Cluster {
                     let clock = self.master_clock();
                     if let Some(master) = self.master.as_mut() {
                         master.segments_deleted(clock, &deleted);
+                    }
+                }
+                master::Output::FindFiles { list } => {
+                    let files = list.iter().filter_map(|s| chunk::files_of(&self.store, *s).ok()).flatten();
+                    let files = files.collect();
+                    let clock = self.master_clock();
+                    if let Some(master) = self.master.as_mut() {
+                        master.files_found(clock, &files);
+                    }
+                }
+                master::Output::CopyExtents { segments, list } => {
+                    let config = chunk::WriterConfig {
+                        segment_len: self.config.core.segment_len,
+                        ..chunk::WriterConfig::new(VOLUME, types::NodeId(0))
+                    };
+                    let store: Arc<dyn SegmentStore> = Arc::new(self.store.clone());
+                    let copies = chunk::copy_extents(&store, config, segments, list).unwrap_or_default();
+                    let clock = self.master_clock();
+                    if let Some(master) = self.master.as_mut() {
+                        master.extents_copied(clock, copies);
                     }
                 }
                 master::Output::ListSegments => {

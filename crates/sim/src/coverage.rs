@@ -78,5 +78,6 @@ impl fmt::Display for Coverage {
 
 /// What a request can wait for, as [`Core::waiting`] names it.
 const WAITS: [&str; 12] = [
-    "Want", "Fetch", "Ship", "Released", "Thawed", "Loaded", "LogSpace", "Flush", "Durable", "Numbers", "Lock", "Member",
+    "Want", "Fetch", "Ship", "Released", "Thawed", "Loaded", "LogSpace", "Flush", "Durable", "Numbers",
+    "Lock", "Member",
 ];

@@ -115,7 +115,9 @@ impl Kernel {
         self.pending.values().all(|old| {
             let changing = |dir: &Ino| old.changes.contains(dir);
             let busy = |dir: &Ino| changing(dir) || old.reads.contains(dir);
-            !new.reads.iter().any(changing) && !new.changes.iter().any(busy) && (old.pages.is_none() || new.pages != old.pages)
+            !new.reads.iter().any(changing)
+                && !new.changes.iter().any(busy)
+                && (old.pages.is_none() || new.pages != old.pages)
         })
     }
 

@@ -15,6 +15,6 @@ mod workload;
 pub use check::Tree;
 pub use cluster::{Cluster, ClusterConfig, Figures};
 pub use coverage::Coverage;
-pub use processes::{Deaths, ProcessesConfig, ProcessesRun, run_processes};
 pub use kernel::Kernel;
+pub use processes::{Deaths, ProcessesConfig, ProcessesRun, run_processes};
 pub use workload::{Run, RunConfig, run};

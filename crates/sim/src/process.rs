@@ -107,7 +107,10 @@ impl Process {
     fn fault(&self, what: &str) -> ! {
         let world = self.world.borrow();
         let state = &world.states[self.id];
-        panic!("seed {}: process {} on node {}: {what}; step: {}", world.seed, self.id, state.node, state.last)
+        panic!(
+            "seed {}: process {} on node {}: {what}; step: {}",
+            world.seed, self.id, state.node, state.last
+        )
     }
 
     /// Waits for its turn.
@@ -132,7 +135,9 @@ impl Process {
         let id = poll_fn(|_| {
             let mut world = self.world.borrow_mut();
             match request.take() {
-                Some(ready) if world.cluster.may_submit(node, &ready) => Poll::Ready(world.cluster.submit(node, ready)),
+                Some(ready) if world.cluster.may_submit(node, &ready) => {
+                    Poll::Ready(world.cluster.submit(node, ready))
+                }
                 waiting => {
                     request = waiting;
                     Poll::Pending
@@ -215,8 +220,14 @@ impl Process {
         let (shared, own) = {
             let world = self.world.borrow();
             let own = &world.states[self.id].own;
-            let dirs = own.names.iter().filter(|(_, ino)| own.files.get(ino).is_some_and(|f| f.kind == FileKind::Directory));
-            (world.shared.clone(), dirs.map(|((dir, name), ino)| (*dir, name.clone(), *ino)).collect::<Vec<_>>())
+            let dirs = own
+                .names
+                .iter()
+                .filter(|(_, ino)| own.files.get(ino).is_some_and(|f| f.kind == FileKind::Directory));
+            (
+                world.shared.clone(),
+                dirs.map(|((dir, name), ino)| (*dir, name.clone(), *ino)).collect::<Vec<_>>(),
+            )
         };
         let pick = self.random(shared.len() + own.len());
         let (dir, name, ino) = match pick.checked_sub(shared.len()) {
@@ -240,9 +251,11 @@ impl Process {
         while at != 1 {
             let found = {
                 let world = self.world.borrow();
-                let shared = world.shared.iter().find(|(_, ino)| *ino == at).map(|(name, _)| (1, name.clone()));
+                let shared =
+                    world.shared.iter().find(|(_, ino)| *ino == at).map(|(name, _)| (1, name.clone()));
                 let names = &world.states[self.id].own.names;
-                shared.or_else(|| names.iter().find(|(_, ino)| **ino == at).map(|((d, n), _)| (*d, n.clone())))
+                shared
+                    .or_else(|| names.iter().find(|(_, ino)| **ino == at).map(|((d, n), _)| (*d, n.clone())))
             };
             let Some((parent, name)) = found else { return };
             at = parent;
@@ -364,7 +377,9 @@ impl Process {
                 }
             }
             Reply::Error(FsError::Exists) if known.is_some() => {}
-            other => self.fault(&format!("create of {:?} answered {other:?}", String::from_utf8_lossy(&name))),
+            other => {
+                self.fault(&format!("create of {:?} answered {other:?}", String::from_utf8_lossy(&name)))
+            }
         }
     }
 
@@ -386,7 +401,8 @@ impl Process {
                 own.files.insert(0, directory());
             });
         }
-        let request = Request::Make { parent: Ino(dir), name: name.clone().into(), spec: spec(FileKind::Directory) };
+        let request =
+            Request::Make { parent: Ino(dir), name: name.clone().into(), spec: spec(FileKind::Directory) };
         match self.call(request).await {
             Reply::Entry(entry) if known.is_none() => {
                 self.announce(|own| {
@@ -514,7 +530,9 @@ impl Process {
             }
         });
         match self.call(Request::Link { ino: Ino(ino), parent: Ino(dir), name: name.clone().into() }).await {
-            Reply::Entry(entry) if expected.is_ok() && entry.attr.ino.0 == ino => self.made(dir, &name, &entry),
+            Reply::Entry(entry) if expected.is_ok() && entry.attr.ino.0 == ino => {
+                self.made(dir, &name, &entry)
+            }
             Reply::Error(_) if expected.is_err() => self.settle(false),
             other => self.fault(&format!("link answered {other:?}, expected {expected:?}")),
         }
@@ -567,7 +585,10 @@ impl Process {
             return;
         }
         let write = self.random(2) == 0;
-        match self.call(Request::Open { ino: Ino(ino), open: OpenMode { write, ..OpenMode::default() } }).await {
+        match self
+            .call(Request::Open { ino: Ino(ino), open: OpenMode { write, ..OpenMode::default() } })
+            .await
+        {
             Reply::Opened(opened) => {
                 self.state(|s| s.opens.push(OpenFile { ino, handle: opened.handle, write }));
             }
@@ -600,7 +621,8 @@ impl Process {
     async fn write_at(&self, ino: u64, offset: u64, data: Vec<u8>) {
         let len = data.len();
         let write = WriteData(data.clone().into());
-        let request = Request::Write { ino: Ino(ino), offset, data: write, append: false, kill_privileges: false };
+        let request =
+            Request::Write { ino: Ino(ino), offset, data: write, append: false, kill_privileges: false };
         match self.call(request).await {
             Reply::Written { len: written, .. } if written as usize == len => {}
             other => self.fault(&format!("write answered {other:?}")),
@@ -789,17 +811,26 @@ impl Process {
                 let open = OpenMode { write: true, ..OpenMode::default() };
                 let exclusive = self.random(2) == 0;
                 let spec = spec(FileKind::File);
-                self.call(Request::Create { parent: Ino(dir), name: name.clone().into(), spec, open, exclusive }).await
+                self.call(Request::Create {
+                    parent: Ino(dir),
+                    name: name.clone().into(),
+                    spec,
+                    open,
+                    exclusive,
+                })
+                .await
             }
             2 | 3 => self.call(Request::Unlink { parent: Ino(dir), name: name.clone().into() }).await,
             4 => {
                 let mode = RenameMode::Replace;
                 let (name, new_name) = (name.clone().into(), new_name.clone().into());
-                self.call(Request::Rename { parent: Ino(dir), name, new_parent: Ino(to), new_name, mode }).await
+                self.call(Request::Rename { parent: Ino(dir), name, new_parent: Ino(to), new_name, mode })
+                    .await
             }
             _ => {
                 let Ok(ino) = found else { return };
-                self.call(Request::Link { ino: Ino(ino), parent: Ino(to), name: new_name.clone().into() }).await
+                self.call(Request::Link { ino: Ino(ino), parent: Ino(to), name: new_name.clone().into() })
+                    .await
             }
         };
         self.kernel(|k| {
@@ -847,7 +878,16 @@ impl Process {
         let name = format!("race{round}").into_bytes();
         let spec = spec(FileKind::File);
         let open = OpenMode { write: true, ..OpenMode::default() };
-        match self.call(Request::Create { parent: Ino(dir), name: name.clone().into(), spec, open, exclusive: true }).await {
+        match self
+            .call(Request::Create {
+                parent: Ino(dir),
+                name: name.clone().into(),
+                spec,
+                open,
+                exclusive: true,
+            })
+            .await
+        {
             Reply::Created(entry, opened) => {
                 *self.world.borrow_mut().winners.entry((dir, name)).or_default() += 1;
                 let ino = entry.attr.ino;
@@ -872,7 +912,8 @@ impl Process {
         for _ in 0..1 + self.random(3) {
             let number = self.state(|s| s.appended);
             let data = WriteData(format!("p{:03}:{number:08};;;", self.id).into_bytes().into());
-            let write = Request::Write { ino: Ino(ino), offset: 0, data, append: true, kill_privileges: false };
+            let write =
+                Request::Write { ino: Ino(ino), offset: 0, data, append: true, kill_privileges: false };
             match self.call(write).await {
                 Reply::Written { len: 16, .. } => self.state(|s| s.appended += 1),
                 other => self.fault(&format!("append answered {other:?}")),
@@ -895,12 +936,16 @@ impl Process {
         let ino = self.fixed(b"count").await;
         // All use one kind: the two do not see each other.
         let kind = if self.world.borrow().seed % 2 == 0 { LockKind::Posix } else { LockKind::Flock };
-        let opened = match self.call(Request::Open { ino: Ino(ino), open: OpenMode { write: true, ..OpenMode::default() } }).await {
+        let opened = match self
+            .call(Request::Open { ino: Ino(ino), open: OpenMode { write: true, ..OpenMode::default() } })
+            .await
+        {
             Reply::Opened(opened) => opened,
             other => self.fault(&format!("open answered {other:?}")),
         };
         let owner = LockOwner(self.id as u64 + 1);
-        let lock = ByteLock { ino: Ino(ino), kind, owner, pid: self.id as u32, exclusive: true, start: 0, end: 100 };
+        let lock =
+            ByteLock { ino: Ino(ino), kind, owner, pid: self.id as u32, exclusive: true, start: 0, end: 100 };
         let wait = self.random(4) > 0;
         self.state(|s| s.interruptible = true);
         let found = self.done(Request::SetLock { lock, wait }).await;
@@ -931,14 +976,16 @@ impl Process {
             Err(FsError::Interrupted) => {}
             Err(error) => self.fault(&format!("a lock was refused: {error:?}")),
         }
-        let found = self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: Some(owner) }).await;
+        let found =
+            self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: Some(owner) }).await;
         self.expect("release", found, Ok(()));
     }
 
     /// Reads what another process writes.
     async fn peek(&self) {
         let dir = self.shared().await;
-        let all: Vec<_> = self.listing(dir).await.into_iter().filter(|(n, _)| n != b"." && n != b"..").collect();
+        let all: Vec<_> =
+            self.listing(dir).await.into_iter().filter(|(n, _)| n != b"." && n != b"..").collect();
         if all.is_empty() {
             return;
         }
@@ -960,7 +1007,8 @@ impl Process {
                         other => self.fault(&format!("read answered {other:?}")),
                     }
                 }
-                let _ = self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: None }).await;
+                let _ =
+                    self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: None }).await;
             }
             Reply::Error(_) => {}
             other => self.fault(&format!("open answered {other:?}")),

@@ -169,10 +169,15 @@ impl Runner {
         while self.tasks.iter().any(Option::is_some) {
             let turn = {
                 let mut world = self.world.borrow_mut();
-                let idle: Vec<usize> =
-                    (0..world.states.len()).filter(|id| world.states[*id].is_idle && self.tasks[*id].is_some()).collect();
+                let idle: Vec<usize> = (0..world.states.len())
+                    .filter(|id| world.states[*id].is_idle && self.tasks[*id].is_some())
+                    .collect();
                 // Seldom is nothing done for long: then timers run out between steps.
-                let odds = if world.cluster.is_quiet() { 1 + u64::from(world.cluster.random(40) == 0) * 30 } else { 6 };
+                let odds = if world.cluster.is_quiet() {
+                    1 + u64::from(world.cluster.random(40) == 0) * 30
+                } else {
+                    6
+                };
                 let goes = !idle.is_empty() && world.cluster.random(odds) == 0;
                 let next = goes.then(|| idle[world.cluster.random(idle.len() as u64) as usize]);
                 match next {
@@ -211,7 +216,10 @@ impl Runner {
         for (id, state) in world.states.iter().enumerate() {
             if self.tasks[id].is_some() && !state.is_idle && now.since(state.since) > PATIENCE {
                 let waiting = world.cluster.waiting();
-                self.fault(&format!("process {id} waits since {}, step {}; waiting:\n{waiting}", state.since, state.last));
+                self.fault(&format!(
+                    "process {id} waits since {}, step {}; waiting:\n{waiting}",
+                    state.since, state.last
+                ));
             }
         }
     }
@@ -222,8 +230,12 @@ impl Runner {
         if world.cluster.random(300) != 0 {
             return;
         }
-        let waiting: Vec<_> =
-            world.states.iter().filter(|s| s.interruptible).filter_map(|s| Some((s.node, s.request?))).collect();
+        let waiting: Vec<_> = world
+            .states
+            .iter()
+            .filter(|s| s.interruptible)
+            .filter_map(|s| Some((s.node, s.request?)))
+            .collect();
         if !waiting.is_empty() {
             let (node, request) = waiting[world.cluster.random(waiting.len() as u64) as usize];
             world.cluster.interrupt(node, request);
@@ -288,7 +300,8 @@ impl Runner {
                 let up = world.cluster.nodes_up();
                 let node = up[world.cluster.random(up.len() as u64) as usize];
                 let appended = world.states[id].appended;
-                world.states[id] = State { node, history: vec![left.clone()], own: left, appended, ..State::default() };
+                world.states[id] =
+                    State { node, history: vec![left.clone()], own: left, appended, ..State::default() };
             }
             if !was_done {
                 self.tasks[id] = self.start(id, self.config.steps / 2);
@@ -304,9 +317,27 @@ impl Runner {
         let found = found_names(tree, id);
         let moments = state.history.iter().chain([&state.own]).chain(state.next.iter());
         let Some(matching) = moments.clone().rev().find(|own| matches(own, &found, tree)) else {
-            let own = |own: &Own| format!("{:?}", own.names.iter().map(|((d, n), i)| (d, String::from_utf8_lossy(n).into_owned(), i, own.files.get(i).map(|f| (f.mode, f.nlink)))).collect::<Vec<_>>());
+            let own = |own: &Own| {
+                format!(
+                    "{:?}",
+                    own.names
+                        .iter()
+                        .map(|((d, n), i)| (
+                            d,
+                            String::from_utf8_lossy(n).into_owned(),
+                            i,
+                            own.files.get(i).map(|f| (f.mode, f.nlink))
+                        ))
+                        .collect::<Vec<_>>()
+                )
+            };
             let text: Vec<String> = moments.map(own).collect();
-            let found: Vec<_> = found.iter().map(|((d, n), i)| (d, String::from_utf8_lossy(n), i, tree.inode(Ino(*i)).map(|(a, _)| (a.mode, a.nlink)))).collect();
+            let found: Vec<_> = found
+                .iter()
+                .map(|((d, n), i)| {
+                    (d, String::from_utf8_lossy(n), i, tree.inode(Ino(*i)).map(|(a, _)| (a.mode, a.nlink)))
+                })
+                .collect();
             self.fault(&format!(
                 "process {id} of dead node {}: its names are at no moment what is left: {found:?}; moments:\n{}",
                 state.node,
@@ -322,9 +353,11 @@ impl Runner {
                     Ok(data) => data,
                     Err(error) => self.fault(&format!("process {id}: {error}")),
                 };
-                let was = |own: &Own| own.files.get(ino).is_some_and(|f| f.versions.iter().any(|v| **v == data));
+                let was =
+                    |own: &Own| own.files.get(ino).is_some_and(|f| f.versions.iter().any(|v| **v == data));
                 if !moments.clone().any(was) && !file.versions.iter().any(|v| **v == data) {
-                    let versions: Vec<_> = file.versions.iter().map(|v| (v.len(), v.first().copied())).collect();
+                    let versions: Vec<_> =
+                        file.versions.iter().map(|v| (v.len(), v.first().copied())).collect();
                     self.fault(&format!(
                         "process {id}: ino {ino} has content that it never had since its fsync: {} bytes; {versions:?}",
                         data.len()
@@ -374,7 +407,10 @@ impl Runner {
             let data = tree.data(Ino(*ino), world.cluster.store());
             if data.as_ref() != Ok(file.data()) {
                 let len = data.map(|d| d.len());
-                self.fault(&format!("ino {ino} of process {id} holds {len:?} bytes, expected {}", file.data().len()));
+                self.fault(&format!(
+                    "ino {ino} of process {id} holds {len:?} bytes, expected {}",
+                    file.data().len()
+                ));
             }
         }
     }
@@ -382,7 +418,8 @@ impl Runner {
     /// The file that all append to, and the one in which they count.
     fn check_common(&self, world: &World, tree: &Tree) {
         let root = tree.names(Ino::ROOT);
-        let data = |name: &[u8]| tree.data(root[name], world.cluster.store()).unwrap_or_else(|e| self.fault(&e));
+        let data =
+            |name: &[u8]| tree.data(root[name], world.cluster.store()).unwrap_or_else(|e| self.fault(&e));
         let count = data(b"count").get(..8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
         let is_right = if world.keeps_history { count <= world.counted } else { count == world.counted };
         if !is_right {
@@ -421,13 +458,15 @@ impl Runner {
                 let cached = world.cluster.kernel(node).names.get(&key).copied();
                 let found = match cached {
                     Some(found) => found,
-                    None => match world.cluster.call(node, Request::Lookup { parent: dir, name: name.into() }) {
-                        Reply::Entry(entry) => {
-                            world.cluster.kernel(node).entry(dir, &key.1, &entry);
-                            Some(entry.attr.ino)
+                    None => {
+                        match world.cluster.call(node, Request::Lookup { parent: dir, name: name.into() }) {
+                            Reply::Entry(entry) => {
+                                world.cluster.kernel(node).entry(dir, &key.1, &entry);
+                                Some(entry.attr.ino)
+                            }
+                            _ => None,
                         }
-                        _ => None,
-                    },
+                    }
                 };
                 if found != Some(ino) {
                     self.fault(&format!("{dir}/{text} is {found:?} on node {node}, {ino} in the records"));
@@ -442,9 +481,14 @@ impl Runner {
                 };
                 let Some((stored, content)) = tree.inode(ino) else { continue };
                 let is_dir = stored.kind == FileKind::Directory;
-                let is_right = attr.nlink == stored.nlink && attr.mode == stored.mode && (is_dir || attr.size == content.size);
+                let is_right = attr.nlink == stored.nlink
+                    && attr.mode == stored.mode
+                    && (is_dir || attr.size == content.size);
                 if !is_right {
-                    self.fault(&format!("node {node} shows {attr:?} of {dir}/{text}, the records {stored:?} size {}", content.size));
+                    self.fault(&format!(
+                        "node {node} shows {attr:?} of {dir}/{text}, the records {stored:?} size {}",
+                        content.size
+                    ));
                 }
                 if is_dir {
                     queue.push(ino);

@@ -71,7 +71,13 @@ pub fn run(config: RunConfig) -> Run {
     let mut files = BTreeMap::new();
     files.insert(
         1,
-        Inode { kind: FileKind::Directory, mode: 0o755, data: Vec::new(), entries: BTreeMap::new(), nlink: 2 },
+        Inode {
+            kind: FileKind::Directory,
+            mode: 0o755,
+            data: Vec::new(),
+            entries: BTreeMap::new(),
+            nlink: 2,
+        },
     );
     let mut runner = Runner {
         cluster: Cluster::new(config.cluster.clone()),
@@ -102,7 +108,12 @@ impl Runner {
     }
 
     fn directories(&self) -> Vec<u64> {
-        self.model.files.iter().filter(|(_, i)| i.kind == FileKind::Directory && i.nlink > 0).map(|(n, _)| *n).collect()
+        self.model
+            .files
+            .iter()
+            .filter(|(_, i)| i.kind == FileKind::Directory && i.nlink > 0)
+            .map(|(n, _)| *n)
+            .collect()
     }
 
     fn any_directory(&mut self) -> u64 {
@@ -156,7 +167,8 @@ impl Runner {
         let name = self.any_name();
         self.reach(node, dir);
         let choice = self.random(100);
-        self.last = format!("choice {choice} on node {node} in {dir} name {}", String::from_utf8_lossy(&name));
+        self.last =
+            format!("choice {choice} on node {node} in {dir} name {}", String::from_utf8_lossy(&name));
         let (what, expected, found) = match choice {
             0..20 => self.create(node, dir, &name),
             20..28 => self.mkdir(node, dir, &name),
@@ -196,7 +208,8 @@ impl Runner {
         }
         self.inode(dir).entries.insert(name.to_vec(), ino);
         let nlink = if entry.attr.kind == FileKind::Directory { 2 } else { 1 };
-        let made = Inode { kind: entry.attr.kind, mode: 0o644, data: Vec::new(), entries: BTreeMap::new(), nlink };
+        let made =
+            Inode { kind: entry.attr.kind, mode: 0o644, data: Vec::new(), entries: BTreeMap::new(), nlink };
         self.model.files.insert(ino, made);
     }
 
@@ -238,7 +251,8 @@ impl Runner {
 
     fn mkdir(&mut self, node: usize, dir: u64, name: &[u8]) -> Outcome {
         let expected = if self.has(dir, name).is_some() { Err(FsError::Exists) } else { Ok(()) };
-        let request = Request::Make { parent: Ino(dir), name: name.into(), spec: Self::spec(FileKind::Directory) };
+        let request =
+            Request::Make { parent: Ino(dir), name: name.into(), spec: Self::spec(FileKind::Directory) };
         let found = match self.cluster.call(node, request) {
             Reply::Entry(entry) => {
                 self.created(node, dir, name, &entry);
@@ -456,7 +470,10 @@ impl Runner {
             return ("open", Ok(()), Ok(()));
         }
         let write = self.random(2) == 0;
-        match self.cluster.call(node, Request::Open { ino: Ino(ino), open: OpenMode { write, ..OpenMode::default() } }) {
+        match self
+            .cluster
+            .call(node, Request::Open { ino: Ino(ino), open: OpenMode { write, ..OpenMode::default() } })
+        {
             Reply::Opened(opened) => {
                 self.model.opens.push(OpenFile { node, ino, handle: opened.handle, write });
                 ("open", Ok(()), Ok(()))
@@ -527,7 +544,8 @@ impl Runner {
         if self.model.files[&ino].kind != FileKind::File {
             return ("read", Ok(()), Ok(()));
         }
-        let opened = match self.cluster.call(node, Request::Open { ino: Ino(ino), open: OpenMode::default() }) {
+        let opened = match self.cluster.call(node, Request::Open { ino: Ino(ino), open: OpenMode::default() })
+        {
             Reply::Opened(opened) => opened,
             other => panic!("{}: open answered {other:?}", self.last),
         };
@@ -535,7 +553,11 @@ impl Runner {
         if data != self.model.files[&ino].data {
             let expected = &self.model.files[&ino].data;
             let at = data.iter().zip(expected).position(|(a, b)| a != b);
-            let what = format!("read of {ino}: {} bytes, expected {}, first difference at {at:?}", data.len(), expected.len());
+            let what = format!(
+                "read of {ino}: {} bytes, expected {}, first difference at {at:?}",
+                data.len(),
+                expected.len()
+            );
             self.fault(step, &what);
         }
         self.cluster.kernel(node).pages.insert(Ino(ino), data);
@@ -558,7 +580,8 @@ impl Runner {
                 for (at, extent) in &job.parts {
                     let range = extent.range();
                     let out = &mut data[*at..*at + extent.len() as usize];
-                    chunk::read_extent(self.cluster.store(), Ino(ino), extent, range, out).expect("stored bytes are read");
+                    chunk::read_extent(self.cluster.store(), Ino(ino), extent, range, out)
+                        .expect("stored bytes are read");
                 }
                 for (at, bytes) in &job.overlay {
                     data[*at..*at + bytes.len()].copy_from_slice(bytes);
@@ -576,12 +599,16 @@ impl Runner {
         let reply = self.cluster.call(node, Request::ReadDir { ino: Ino(dir), after: 0, plus: false, sink });
         let Reply::Dir(sink) = reply else { panic!("readdir answered {reply:?}") };
         let listing = sink.into_any().downcast::<Listing>().expect("the sink is ours");
-        let mut found: Vec<(Vec<u8>, u64)> = listing.0.into_iter().filter(|(n, _)| n != b"." && n != b"..").collect();
+        let mut found: Vec<(Vec<u8>, u64)> =
+            listing.0.into_iter().filter(|(n, _)| n != b"." && n != b"..").collect();
         found.sort();
         let expected: Vec<(Vec<u8>, u64)> =
             self.model.files[&dir].entries.iter().map(|(n, i)| (n.clone(), *i)).collect();
         if found != expected {
-            panic!("seed {}: {}: listing {found:?}, expected {expected:?}", self.config.cluster.seed, self.last);
+            panic!(
+                "seed {}: {}: listing {found:?}, expected {expected:?}",
+                self.config.cluster.seed, self.last
+            );
         }
         ("readdir", Ok(()), Ok(()))
     }
@@ -602,7 +629,13 @@ impl Runner {
         };
         let mode_right = inode.kind == FileKind::Directory || attr.mode == inode.mode;
         if !is_right || !mode_right {
-            let what = format!("attributes {attr:?} of {:?} mode {:o} nlink {} size {}", inode.kind, inode.mode, inode.nlink, inode.data.len());
+            let what = format!(
+                "attributes {attr:?} of {:?} mode {:o} nlink {} size {}",
+                inode.kind,
+                inode.mode,
+                inode.nlink,
+                inode.data.len()
+            );
             self.fault(step, &what);
         }
     }
@@ -616,7 +649,10 @@ impl Runner {
                 let truth = inode.entries.get(&name).copied();
                 if truth != ino.map(|i| i.0) {
                     let name = String::from_utf8_lossy(&name).into_owned();
-                    self.fault(step, &format!("kernel of node {node} has {dir}/{name} = {ino:?}, true is {truth:?}"));
+                    self.fault(
+                        step,
+                        &format!("kernel of node {node} has {dir}/{name} = {ino:?}, true is {truth:?}"),
+                    );
                 }
             }
             let attrs: Vec<_> = self.cluster.kernel(node).attrs.values().copied().collect();
@@ -645,7 +681,8 @@ impl Runner {
                 let _ = self.list(node, dir);
                 let names: Vec<Vec<u8>> = self.model.files[&dir].entries.keys().cloned().collect();
                 for name in names {
-                    self.last = format!("final read of {dir}/{} on node {node}", String::from_utf8_lossy(&name));
+                    self.last =
+                        format!("final read of {dir}/{} on node {node}", String::from_utf8_lossy(&name));
                     let _ = self.read(node, dir, &name, usize::MAX);
                 }
             }

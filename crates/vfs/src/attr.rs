@@ -43,7 +43,12 @@ impl Core {
 
     /// Attributes of a child, for an entry of its directory.
     fn entry_attr(&mut self, parent: Ino, cookie: meta::Cookie, ino: Ino) -> Try<(Attr, Keep)> {
-        let covered = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie)).and_then(|e| e.dirent.covered());
+        let covered = self
+            .cache
+            .dirs
+            .get(&parent)
+            .and_then(|d| d.entries.get(&cookie))
+            .and_then(|e| e.dirent.covered());
         if let Some(inode) = covered {
             let attr = self.visible(ino, inode);
             return Ok((attr, self.keep_covered(parent)));
@@ -52,7 +57,8 @@ impl Core {
             return Ok(found);
         }
         // An uncovered child whose token is not here.
-        let is_dir = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie)).map(|e| e.dirent.kind());
+        let is_dir =
+            self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie)).map(|e| e.dirent.kind());
         let want = match is_dir {
             Some(FileKind::Directory) => Want::Directory { ino },
             Some(_) | None => Want::Attr { ino },
@@ -243,6 +249,9 @@ impl Core {
             && let Some(known) = self.known.get_mut(&ino)
         {
             known.attr_out = true;
+        }
+        if size.is_some() {
+            return self.finish_data(Reply::Attr(attr, keep), progress);
         }
         self.finish(Reply::Attr(attr, keep), progress)
     }

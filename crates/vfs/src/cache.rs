@@ -152,10 +152,9 @@ impl Cache {
                 }
                 self.moved.push((entry.ino, place));
                 dir.negatives.remove(&entry.name);
-                let name_out = dir
-                    .entries
-                    .get(cookie)
-                    .is_some_and(|old| old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino);
+                let name_out = dir.entries.get(cookie).is_some_and(|old| {
+                    old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino
+                });
                 dir.entries.insert(*cookie, CachedEntry { dirent: entry.clone(), name_out });
             }
             Change::DeleteEntry { parent, cookie, .. } => {
@@ -201,7 +200,13 @@ impl Cache {
     }
 
     /// Adds a range of entries to a directory. Returns the inodes it covers.
-    pub fn add_entries(&mut self, ino: Ino, after: u64, entries: Vec<(Cookie, Dirent)>, complete: bool) -> BTreeSet<Ino> {
+    pub fn add_entries(
+        &mut self,
+        ino: Ino,
+        after: u64,
+        entries: Vec<(Cookie, Dirent)>,
+        complete: bool,
+    ) -> BTreeSet<Ino> {
         let mut covered = BTreeSet::new();
         let Some(dir) = self.dirs.get_mut(&ino) else { return covered };
         if after != dir.loaded_to {

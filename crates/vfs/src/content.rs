@@ -330,7 +330,10 @@ impl Core {
         let mut lookup = None;
         if let Body::Paged { .. } = content.body {
             for page in offset / Body::PAGE_SPAN..size.div_ceil(Body::PAGE_SPAN) {
-                let has_live = self.live.get(&ino).map(|l| l.missing_page(&(page * Body::PAGE_SPAN..page * Body::PAGE_SPAN + 1)));
+                let has_live = self
+                    .live
+                    .get(&ino)
+                    .map(|l| l.missing_page(&(page * Body::PAGE_SPAN..page * Body::PAGE_SPAN + 1)));
                 let is_missing = match has_live {
                     Some(missing) => missing.is_some(),
                     None => !self.pages.get(&ino).is_some_and(|p| p.contains_key(&page)),

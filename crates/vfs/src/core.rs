@@ -149,7 +149,12 @@ pub struct Snapshot {
 
 impl Core {
     /// A core that is not a member of anything yet.
-    pub fn new(config: Config, volume: VolumeUuid, store: Arc<dyn SegmentStore>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        config: Config,
+        volume: VolumeUuid,
+        store: Arc<dyn SegmentStore>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let share = if config.token_limit == 0 { usize::MAX } else { config.token_limit };
         Self {
             tokens: NodeTable::new(share, config.hold),
@@ -451,7 +456,9 @@ impl Core {
     /// Seals what is in the log and sends it.
     pub(crate) fn send_batch(&mut self, sync: bool) {
         // Half full of what is not durable: have it made durable before anybody has to wait for room.
-        let sync = sync || self.log.bytes() > self.config.log_bytes_max / 2 && self.log.durable() == self.log.sync_asked();
+        let sync = sync
+            || self.log.bytes() > self.config.log_bytes_max / 2
+                && self.log.durable() == self.log.sync_asked();
         if let Some(batch) = self.log.seal(sync) {
             self.metrics.batches.add(1);
             self.send(batch);

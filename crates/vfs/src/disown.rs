@@ -86,7 +86,7 @@ impl Core {
     }
 
     pub(crate) fn on_barrier(&mut self, seq: u64, segments: Vec<SegmentId>) {
-        let is_forget = |purpose: &Purpose| matches!(purpose, Purpose::Forget { .. });
+        let is_forget = |purpose: &Purpose| matches!(purpose, Purpose::Forget { .. } | Purpose::OldForget);
         let jobs = self.jobs.iter().filter(|(_, job)| is_forget(&job.purpose)).map(|(id, _)| *id).collect();
         self.disowner.barriers.push(Barrier { seq, segments, waits: Waits::Forgets(jobs) });
     }

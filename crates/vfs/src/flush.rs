@@ -55,7 +55,9 @@ impl Core {
 
     /// Has the writer's last segments sealed although nothing of them is to be logged.
     pub(crate) fn seal_segments(&mut self) {
-        let Some(plan) = self.writer.as_ref().map(|w| w.sync_plan()).filter(|plan| !plan.is_empty()) else { return };
+        let Some(plan) = self.writer.as_ref().map(|w| w.sync_plan()).filter(|plan| !plan.is_empty()) else {
+            return;
+        };
         let job = self.number();
         self.flushes.insert(job, Flush { captures: Vec::new(), started: self.clock.now });
         self.outputs.push_back(Output::Sync { job, plan });
@@ -209,15 +211,15 @@ impl Core {
 
     /// Has everything logged so far made durable; the request goes on with its `done` reply afterwards.
     pub(crate) fn wait_durable(&mut self, progress: &mut Progress) -> Step {
-        let is_clean = self.log.is_open_empty()
-            && self.log.durable() == self.log.last()
-            && !self.shipped_since_sync;
+        let is_clean =
+            self.log.is_open_empty() && self.log.durable() == self.log.last() && !self.shipped_since_sync;
         if is_clean {
             progress.sync = Some(self.log.durable());
             self.wake(WaitKey::Durable);
             return Step::Wait(WaitKey::Durable);
         }
-        let is_asked = self.log.is_open_empty() && self.log.sync_asked() == self.log.last() && !self.shipped_since_sync;
+        let is_asked =
+            self.log.is_open_empty() && self.log.sync_asked() == self.log.last() && !self.shipped_since_sync;
         if !is_asked {
             self.shipped_since_sync = false;
             self.send_batch(true);

@@ -87,6 +87,10 @@ impl Core {
     ) {
         match change {
             Change::PutEntry { parent, cookie, entry } => {
+                self.drop_stale_live(entry.ino, entry.covered().is_some());
+                if self.is_moved_only(*parent, *cookie, entry) {
+                    return;
+                }
                 touched.push(*parent);
                 inos.push(entry.ino);
                 self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
@@ -116,7 +120,8 @@ impl Core {
                 }
             }
             Change::PutDirectory { ino, .. } => {
-                let has_self = self.cache.dirs.get_mut(ino).is_some_and(|d| std::mem::take(&mut d.kernel_has_self));
+                let has_self =
+                    self.cache.dirs.get_mut(ino).is_some_and(|d| std::mem::take(&mut d.kernel_has_self));
                 let has_attr = self.known.get_mut(ino).is_some_and(|k| std::mem::take(&mut k.attr_out));
                 if has_self || has_attr {
                     list.push(Invalidation::Directory { ino: *ino });
@@ -124,11 +129,17 @@ impl Core {
             }
             Change::PutAttr { ino, .. } => inos.push(*ino),
             Change::PutContent { ino, content } => {
+                self.drop_stale_live(*ino, true);
+                let old = self.cache.owns.get(ino).and_then(|own| own.content.as_ref());
+                if old.is_some_and(|old| is_same_but_for_place(old, content)) {
+                    return;
+                }
                 inos.push(*ino);
                 self.keep_old_content(*ino, Some(content));
             }
             Change::DeleteInode { ino, .. } => inos.push(*ino),
             Change::PutExtentPage { ino, page, .. } => {
+                self.drop_stale_live(*ino, true);
                 if let Some(pages) = self.pages.get_mut(ino) {
                     pages.remove(page);
                 }
@@ -146,6 +157,27 @@ impl Core {
         }
     }
 
+    /// Content changed elsewhere, so this node does not hold it in EX: what is newer here could not be stored
+    /// when it had to be, and must not come back over what others made.
+    fn drop_stale_live(&mut self, ino: Ino, has_content: bool) {
+        if has_content && self.live.remove(&ino).is_some() {
+            self.dirty_files.remove(&ino);
+            log::error!("content of ino {ino} that could not be stored is lost: it changed elsewhere");
+        }
+    }
+
+    /// Whether an entry only says of a covered file that its bytes are elsewhere now.
+    fn is_moved_only(&self, parent: Ino, cookie: meta::Cookie, new: &meta::Dirent) -> bool {
+        let old = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie)).map(|e| &e.dirent);
+        let Some(old) = old.filter(|old| old.ino == new.ino && old.name == new.name) else { return false };
+        match (old.covered(), new.covered()) {
+            (Some(old), Some(new)) => {
+                old.attr == new.attr && is_same_but_for_place(&old.content, &new.content)
+            }
+            _ => false,
+        }
+    }
+
     /// Reads of pages that are about to be taken back go on under the old content meanwhile.
     fn keep_old_content(&mut self, ino: Ino, new: Option<&Content>) {
         if !self.known.get(&ino).is_some_and(|k| k.pages_out) {
@@ -153,7 +185,9 @@ impl Core {
         }
         let Place::Covered(parent, cookie) = self.place(ino) else { return };
         let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
-        let Some(inode) = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()) else { return };
+        let Some(inode) = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()) else {
+            return;
+        };
         if new != Some(&inode.content) {
             self.old_content.insert(ino, inode.content.clone());
         }
@@ -194,6 +228,18 @@ impl Core {
         }
         self.metrics.forgets_acknowledged.add(1);
         self.send(ToMaster::Forgotten { seq, open });
+    }
+}
+
+/// Whether two contents differ in nothing but where the bytes are: the same times, and the same ranges stored.
+fn is_same_but_for_place(old: &Content, new: &Content) -> bool {
+    let times = |c: &Content| (c.size, c.mtime, c.ctime, c.atime);
+    match (&old.body, &new.body) {
+        (meta::Body::Extents { map: a }, meta::Body::Extents { map: b }) => {
+            times(old) == times(new)
+                && a.iter().map(chunk::Extent::range).eq(b.iter().map(chunk::Extent::range))
+        }
+        _ => false,
     }
 }
 

@@ -14,13 +14,22 @@ use crate::wait::WaitKey;
 
 impl Core {
     /// The first message of a connection, new or after a master was lost.
-    pub fn hello(&mut self, clock: Clock, pid: u32, pid_start: u64, label: String, device: String) -> ToMaster {
+    pub fn hello(
+        &mut self,
+        clock: Clock,
+        pid: u32,
+        pid_start: u64,
+        label: String,
+        device: String,
+    ) -> ToMaster {
         self.clock = clock;
         self.lease.ping_sent = Some(clock.now);
         let volume = self
             .volume
             .chunks_exact(8)
-            .map(|part| u64::from_be_bytes([part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7]]))
+            .map(|part| {
+                u64::from_be_bytes([part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7]])
+            })
             .collect();
         ToMaster::Hello {
             version: PROTOCOL_VERSION,
@@ -58,7 +67,8 @@ impl Core {
     }
 
     pub(crate) fn on_welcome(&mut self, message: FromMaster) {
-        let FromMaster::Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert } = message
+        let FromMaster::Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert } =
+            message
         else {
             return;
         };
@@ -80,7 +90,8 @@ impl Core {
         self.on_pong();
         self.metrics.master_epoch.set(epoch.0 as i64);
         if is_new {
-            let config = WriterConfig { segment_len: self.config.segment_len, ..WriterConfig::new(self.volume, node) };
+            let config =
+                WriterConfig { segment_len: self.config.segment_len, ..WriterConfig::new(self.volume, node) };
             self.writer = Some(SegmentWriter::new(config, self.store.clone()));
             self.known.entry(Ino::ROOT).or_default().lookups = 1;
         }
@@ -213,7 +224,8 @@ impl Core {
             }
         }
         if !self.log.is_open_empty() || self.log.durable() < self.log.last() || self.shipped_since_sync {
-            if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() || self.shipped_since_sync {
+            if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() || self.shipped_since_sync
+            {
                 self.shipped_since_sync = false;
                 self.send_batch(true);
             }
@@ -221,6 +233,10 @@ impl Core {
         }
         self.send(ToMaster::Bye {});
         self.left = true;
+        if !self.live.is_empty() {
+            let reason = format!("content of {} files could not be stored", self.live.len());
+            self.outputs.push_back(Output::Lost(reason));
+        }
         self.outputs.push_back(Output::Left);
     }
 
@@ -231,7 +247,9 @@ impl Core {
         }
         let files = self.live.len();
         let had_log = self.log.clear();
-        log::error!("membership lost: {reason}; unflushed changes lost: {had_log}, files with unflushed content: {files}");
+        log::error!(
+            "membership lost: {reason}; unflushed changes lost: {had_log}, files with unflushed content: {files}"
+        );
         self.link = Link::Lost;
         let mut inos: Vec<Ino> = self.known.keys().copied().collect();
         inos.sort_unstable();

@@ -303,7 +303,8 @@ impl Live {
             },
         };
         if !paged {
-            pages = (0..std::mem::take(&mut self.logged_pages)).map(|page| (page, ExtentMap::new())).collect();
+            pages =
+                (0..std::mem::take(&mut self.logged_pages)).map(|page| (page, ExtentMap::new())).collect();
         }
         let mut segments = BTreeSet::new();
         if let Data::Mapped(map) = &mut self.data {
@@ -508,7 +509,8 @@ impl DirtyBytes {
             return;
         }
         let before = self.ranges.range(..range.start).next_back().map(|(start, _)| *start);
-        let inside: Vec<u64> = before.into_iter().chain(self.ranges.range(range.clone()).map(|(s, _)| *s)).collect();
+        let inside: Vec<u64> =
+            before.into_iter().chain(self.ranges.range(range.clone()).map(|(s, _)| *s)).collect();
         for start in inside {
             let Some(mut bytes) = self.ranges.remove(&start) else { continue };
             self.bytes -= bytes.len();

@@ -42,7 +42,9 @@ impl Core {
             }
             FromMaster::Durable { seq } => self.on_durable(seq),
             FromMaster::Barrier { seq, segments } => self.on_barrier(seq, segments),
-            FromMaster::BatchRefused { seq, reason } => self.lose(format!("batch {seq} was refused: {reason}")),
+            FromMaster::BatchRefused { seq, reason } => {
+                self.lose(format!("batch {seq} was refused: {reason}"))
+            }
             FromMaster::Locked { request, error, conflict } => self.on_locked(request, error, conflict),
             FromMaster::Reserved { first_inode, inodes, first_segment, segments } => {
                 self.reserve_asked = false;

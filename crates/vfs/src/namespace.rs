@@ -78,7 +78,13 @@ impl Core {
                 if *kill_privileges || self.has_capability(*ino) {
                     self.kill_privileges(*ino, progress)?;
                 }
-                let reply = self.try_write(*ino, *offset, &data.0, *append)?;
+                let mut reply = self.try_write(*ino, *offset, &data.0, *append)?;
+                if let Reply::Written { moved_to, .. } = &mut reply
+                    && progress.killed_privileges
+                {
+                    // The kernel must not go on showing the old mode: it drops its attributes with the range.
+                    moved_to.get_or_insert(*offset);
+                }
                 self.finish_data(reply, progress)
             }
             Request::Flush { ino, owner } => self.try_flush(*ino, *owner, progress),
@@ -112,21 +118,17 @@ impl Core {
         }
     }
 
-    fn try_make(
-        &mut self,
-        parent: Ino,
-        name: &[u8],
-        spec: &MakeSpec,
-        progress: &mut Progress,
-    ) -> Try<Reply> {
+    fn try_make(&mut self, parent: Ino, name: &[u8], spec: &MakeSpec, progress: &mut Progress) -> Try<Reply> {
         let name = checked(name)?;
         let new = self.new_inode(spec, progress)?;
         let kind = match spec.kind {
             FileKind::Directory => OperationKind::Mkdir,
             FileKind::Symlink => OperationKind::Symlink,
-            FileKind::File | FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                OperationKind::Mknod
-            }
+            FileKind::File
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => OperationKind::Mknod,
         };
         let op = Op::Create { parent, name: name.clone(), new, split: false };
         self.run_op(&op, kind, progress)?;
@@ -177,7 +179,10 @@ impl Core {
         let entry = self.made_entry(parent, &checked_name)?;
         let opened = self.open_handle(Handle { ino: entry.attr.ino, write: open.write });
         self.note_open_told(entry.attr.ino);
-        self.finish_dir(Reply::Created(entry, crate::request::Opened { handle: opened, direct: open.append }), progress)
+        self.finish_dir(
+            Reply::Created(entry, crate::request::Opened { handle: opened, direct: open.append }),
+            progress,
+        )
     }
 
     fn try_tmpfile(
@@ -247,8 +252,10 @@ impl Core {
         for dir in op.directories() {
             self.need_thawed(dir)?;
         }
-        if let Op::SetAttr { ino, .. } | Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } | Op::Link { ino, .. } =
-            op
+        if let Op::SetAttr { ino, .. }
+        | Op::SetXattr { ino, .. }
+        | Op::RemoveXattr { ino, .. }
+        | Op::Link { ino, .. } = op
             && let Place::Covered(parent, _) = self.place(*ino)
         {
             self.need_thawed(parent)?;
@@ -400,7 +407,9 @@ impl Core {
                     self.cache.owns.entry(*ino).or_default().attr = Some(attr.clone());
                     self.set_place(*ino, Place::Own);
                 }
-                Change::PutContent { ino, content } if self.tokens.held(ResourceId::file(*ino)) == LockMode::Nl => {
+                Change::PutContent { ino, content }
+                    if self.tokens.held(ResourceId::file(*ino)) == LockMode::Nl =>
+                {
                     self.take_at_birth(ResourceId::file(*ino));
                     self.cache.owns.entry(*ino).or_default().content = Some(content.clone());
                     self.set_place(*ino, Place::Own);
@@ -455,6 +464,7 @@ impl Core {
             let set = AttrSet { kill_privileges: true, ..AttrSet::default() };
             self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
             progress.ship = None;
+            progress.killed_privileges = true;
         }
         progress.flushed = true;
         Ok(())

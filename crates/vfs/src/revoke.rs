@@ -58,10 +58,9 @@ pub(crate) enum Purpose {
     /// A release.
     Release(ResourceId),
     /// A forget of the master's, to be acknowledged.
-    Forget {
-        seq: u64,
-        open: Vec<Ino>,
-    },
+    Forget { seq: u64, open: Vec<Ino> },
+    /// A forget of a master that is gone. What the next one tells again is acknowledged after it.
+    OldForget,
     /// Nobody waits for it.
     Alone,
 }
@@ -239,7 +238,9 @@ impl Core {
         };
         let mut open: Vec<Ino> = Vec::new();
         if cached.entries.len() < self.handles.len() {
-            open.extend(cached.entries.values().filter(|e| e.dirent.covered().is_some()).map(|e| e.dirent.ino));
+            open.extend(
+                cached.entries.values().filter(|e| e.dirent.covered().is_some()).map(|e| e.dirent.ino),
+            );
         } else {
             open.extend(self.handles.values().map(|h| h.ino));
             open.sort_unstable();
@@ -312,7 +313,8 @@ impl Core {
         inos.dedup();
         let mut open = Vec::new();
         for ino in inos {
-            let is_covered = matches!(self.place(ino), Place::Covered(p, _) if p == dir) && to == LockMode::Nl;
+            let is_covered =
+                matches!(self.place(ino), Place::Covered(p, _) if p == dir) && to == LockMode::Nl;
             let is_own = self.place(ino) == Place::Own;
             let Some(known) = self.known.get_mut(&ino) else { continue };
             if is_covered || is_own && !known.open_told {

@@ -32,7 +32,11 @@ impl Core {
 
     fn look_at_space(&mut self) {
         let Ok(space) = self.store.space() else { return };
-        let dirty = self.dirty_files.iter().filter_map(|ino| self.live.get(ino)).map(|live| live.dirty_bytes() as u64);
+        let dirty = self
+            .dirty_files
+            .iter()
+            .filter_map(|ino| self.live.get(ino))
+            .map(|live| live.dirty_bytes() as u64);
         let promised = dirty.sum::<u64>() + LOG_COST * self.log.bytes() as u64;
         self.space = SpaceCache {
             asked_at: self.clock.now,

@@ -61,6 +61,8 @@ pub struct Progress {
     pub sync: Option<BatchSeq>,
     /// Whether its content is flushed.
     pub flushed: bool,
+    /// Whether the write took setuid, setgid or capabilities away.
+    pub killed_privileges: bool,
     /// Attributes told for this once.
     pub glimpse: Option<Box<Inode>>,
     /// Why its acquire failed.
@@ -99,6 +101,7 @@ impl Progress {
             done: None,
             sync: None,
             flushed: false,
+            killed_privileges: false,
             glimpse: None,
             error: None,
             lock: None,

@@ -47,7 +47,10 @@ impl Core {
         let attr = match self.place(ino) {
             Place::Covered(parent, cookie) => {
                 let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
-                entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()).map(|inode| &inode.attr)
+                entry
+                    .filter(|e| e.dirent.ino == ino)
+                    .and_then(|e| e.dirent.covered())
+                    .map(|inode| &inode.attr)
             }
             Place::Own => self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref()),
             Place::Unknown => None,

@@ -160,9 +160,23 @@ pub enum FromMaster {
 impl FromMaster {
     /// Labels of the kinds, in the order of [`FromMaster::kind`].
     pub const KINDS: [&'static str; 17] = [
-        "welcome", "refused", "pong", "acquired", "entries", "fetched", "shipped", "revoke", "forget",
-        "glimpse", "durable", "batch_refused", "locked", "reserved", "ended",
-        "changed", "barrier",
+        "welcome",
+        "refused",
+        "pong",
+        "acquired",
+        "entries",
+        "fetched",
+        "shipped",
+        "revoke",
+        "forget",
+        "glimpse",
+        "durable",
+        "batch_refused",
+        "locked",
+        "reserved",
+        "ended",
+        "changed",
+        "barrier",
     ];
 
     /// Index of the message's kind in [`FromMaster::KINDS`].

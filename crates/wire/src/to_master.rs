@@ -162,9 +162,24 @@ codec_enum!(ToMaster, "message to the master", {
 impl ToMaster {
     /// Labels of the kinds, in the order of [`ToMaster::kind`].
     pub const KINDS: [&'static str; 18] = [
-        "hello", "ping", "acquire", "more", "fetch", "ship", "batch", "release", "closed", "forgotten",
-        "glimpsed", "lock", "cancel_lock", "reserve", "reassert", "bye",
-        "disown", "barriered",
+        "hello",
+        "ping",
+        "acquire",
+        "more",
+        "fetch",
+        "ship",
+        "batch",
+        "release",
+        "closed",
+        "forgotten",
+        "glimpsed",
+        "lock",
+        "cancel_lock",
+        "reserve",
+        "reassert",
+        "bye",
+        "disown",
+        "barriered",
     ];
 
     /// Index of the message's kind in [`ToMaster::KINDS`].

@@ -92,7 +92,8 @@ impl Trial {
         say("kill -9", "the master (node a)");
         self.kill("a")?;
         let started = Instant::now();
-        fs::write(b.join("after-the-kill"), b"the other node carries on\n").map_err(|e| format!("after the kill: {e}"))?;
+        fs::write(b.join("after-the-kill"), b"the other node carries on\n")
+            .map_err(|e| format!("after the kill: {e}"))?;
         let back = started.elapsed();
         if sums_without(&b, "after-the-kill")? != expected {
             return Err("files changed by the death of the master".to_owned());
@@ -134,7 +135,8 @@ impl Trial {
         let found = run(mount)?;
         let here = started.elapsed().as_secs_f64();
         if work.starts_with("find") && expected.trim() != found.trim() {
-            let extra = if self.path("a").join("after-the-kill").exists() { " (with after-the-kill)" } else { "" };
+            let extra =
+                if self.path("a").join("after-the-kill").exists() { " (with after-the-kill)" } else { "" };
             return Err(format!("{work}: {} lines, {} expected{extra}", found.trim(), expected.trim()));
         }
         self.figures.push(Figure { work, local: Some(local), here, elsewhere });

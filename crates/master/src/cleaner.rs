@@ -1,0 +1,280 @@
+//! The cleaner: moves what is still needed out of segments that are mostly dead, so that they can go.
+//!
+//! Invariants:
+//!
+//! - Only segments that no member owns are cleaned, and content that a node holds in EX is never re-pointed:
+//!   its next batch could bring the old extents back. It is asked back to PR first; who got EX again while the
+//!   bytes were copied keeps the old extents until the next round.
+//! - An extent is re-pointed only if it still stands as it was read, to a copy that is durable.
+//! - Readers are told like of any other change, and the old segment goes after the barrier that every empty
+//!   segment waits for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chunk::{Copied, Extent, ExtentMap};
+use meta::{Body, Change, Content, Dirent, Key, SegmentRecord, StoredInode};
+use types::{Ino, NodeId, ResourceId, SegmentId};
+
+use crate::change::Then;
+use crate::commit::own_write;
+use crate::state::{AfterSync, Clock, Master, Output, Task};
+
+/// The cleaner's state.
+#[derive(Debug, Default)]
+pub(crate) enum Cleaner {
+    /// Nothing to do.
+    #[default]
+    Idle,
+    /// The driver looks which files the victims were written for.
+    Finding { victims: BTreeSet<SegmentId> },
+    /// Files are looked at, one task each.
+    Gathering { victims: BTreeSet<SegmentId>, left: usize, extents: Vec<(Ino, Extent)> },
+    /// The driver copies to these segments, which are nobody else's.
+    Copying { segments: Vec<SegmentId> },
+}
+
+/// Where a file's content is.
+struct Placed {
+    resource: ResourceId,
+    /// The covering directory, or 0.
+    parent: Ino,
+    content: Content,
+    entry: Option<(Key, Dirent)>,
+}
+
+impl Master {
+    /// Chooses what to clean, if there is enough to gain.
+    pub(crate) fn consider_cleaning(
+        &mut self,
+        listed: &[(SegmentId, u64)],
+        records: &BTreeMap<SegmentId, SegmentRecord>,
+    ) {
+        if !matches!(self.cleaner, Cleaner::Idle) || self.recovering || self.failed {
+            return;
+        }
+        let stored: u64 = listed.iter().map(|(_, len)| len).sum();
+        let live: u64 = records.values().map(|record| record.live_bytes).sum();
+        let longest = listed.iter().map(|(_, len)| *len).max().unwrap_or(0);
+        let slack = longest * self.members.len() as u64;
+        if stored <= live + live / 5 + slack {
+            return;
+        }
+        let owned = self.owned_segments();
+        let mut candidates: Vec<(u64, SegmentId, u64)> = Vec::new();
+        for (segment, len) in listed {
+            let live = records.get(segment).map_or(0, |record| record.live_bytes);
+            // Less than a tenth to gain is not worth the copy.
+            if live > 0 && live < len / 10 * 9 && !owned.contains(segment) {
+                candidates.push((live * 1000 / len, *segment, live));
+            }
+        }
+        candidates.sort_unstable();
+        let (mut victims, mut bytes) = (BTreeSet::new(), 0);
+        for (_, segment, live) in candidates {
+            if bytes > 0 && bytes + live > COPY_BYTES {
+                break;
+            }
+            bytes += live;
+            victims.insert(segment);
+        }
+        if !victims.is_empty() {
+            self.outputs.push_back(Output::FindFiles { list: victims.iter().copied().collect() });
+            self.cleaner = Cleaner::Finding { victims };
+        }
+    }
+
+    /// What [`Output::FindFiles`] asked for: files, and offsets in them, that the segments were written for.
+    pub fn files_found(&mut self, clock: Clock, files: &BTreeSet<(Ino, u64)>) {
+        self.clock = clock;
+        if let Cleaner::Finding { victims } = std::mem::take(&mut self.cleaner) {
+            let mut pages: BTreeMap<Ino, BTreeSet<u64>> = BTreeMap::new();
+            for (ino, offset) in files {
+                pages.entry(*ino).or_default().insert(offset / Body::PAGE_SPAN);
+            }
+            if !pages.is_empty() {
+                self.cleaner = Cleaner::Gathering { victims, left: pages.len(), extents: Vec::new() };
+            }
+            self.tasks.extend(pages.into_iter().map(|(ino, pages)| Task::Gather { ino, pages }));
+        }
+        self.settle();
+    }
+
+    /// Looks which extents of a file the victims hold, once nobody holds it in EX.
+    pub(crate) fn gather(&mut self, ino: Ino, pages: BTreeSet<u64>) {
+        let placed = self.placed_content(ino);
+        if let Some(placed) = &placed
+            && !self.table.is_met(NodeId(0), placed.resource, lock::Need::Change)
+        {
+            return self.wait_for(
+                NodeId(0),
+                placed.resource,
+                lock::Need::Change,
+                Task::Gather { ino, pages },
+            );
+        }
+        let maps: Vec<ExtentMap> = match placed.as_ref().map(|placed| &placed.content.body) {
+            Some(Body::Extents { map }) => vec![map.clone()],
+            Some(Body::Paged { .. }) => pages
+                .iter()
+                .filter_map(|page| self.read(Key::ExtentPage(ino, *page)).ok().flatten())
+                .collect(),
+            Some(Body::Empty {} | Body::Inline { .. } | Body::Target { .. }) | None => Vec::new(),
+        };
+        if let Some(placed) = &placed {
+            self.table.settle(self.clock.now, placed.resource);
+        }
+        let Cleaner::Gathering { victims, left, extents } = &mut self.cleaner else { return };
+        for extent in maps.iter().flat_map(ExtentMap::iter).filter(|e| victims.contains(&e.segment())) {
+            extents.push((ino, extent.clone()));
+        }
+        *left -= 1;
+        if *left == 0 {
+            let extents = std::mem::take(extents);
+            self.order_copies(extents);
+        }
+    }
+
+    /// Reserves segments and has the copies made there.
+    fn order_copies(&mut self, extents: Vec<(Ino, Extent)>) {
+        self.cleaner = Cleaner::Idle;
+        if extents.is_empty() {
+            return;
+        }
+        let bytes: u64 = extents.iter().map(|(_, extent)| u64::from(extent.len())).sum();
+        // As many as the shortest segments would need, every one of them half empty.
+        let count = bytes.div_ceil(SHORTEST_SEGMENT / 2) + 1;
+        let first = self.volume.next_segment;
+        self.volume.next_segment += count;
+        if let Err(error) = self.commit(NodeId(0), &[], vec![own_write(Key::Volume, &self.volume)]) {
+            return self.fail(format!("segments could not be reserved: {error:?}"));
+        }
+        let segments: Vec<SegmentId> = (first..first + count).map(SegmentId).collect();
+        self.cleaner = Cleaner::Copying { segments: segments.clone() };
+        // Numbers are durable before first use.
+        self.after_sync.push(AfterSync::Order(Output::CopyExtents { segments, list: extents }));
+        self.want_sync();
+    }
+
+    /// What [`Output::CopyExtents`] ordered; nothing of it if that failed.
+    pub fn extents_copied(&mut self, clock: Clock, copies: Vec<Copied>) {
+        self.clock = clock;
+        let Cleaner::Copying { segments } = std::mem::take(&mut self.cleaner) else { return };
+        let mut files: BTreeMap<Ino, Vec<Copied>> = BTreeMap::new();
+        for copy in copies {
+            files.entry(copy.ino).or_default().push(copy);
+        }
+        let mut moved = 0;
+        for (ino, copies) in files {
+            moved += self.repoint(ino, &copies);
+        }
+        self.metrics.segment_bytes_cleaned.add(moved);
+        // What was not used of them has no record.
+        for segment in segments {
+            if matches!(self.read::<SegmentRecord>(Key::Segment(segment)), Ok(None)) {
+                self.note_live_bytes(segment, 0);
+            }
+        }
+        if moved > 0 {
+            self.look_for_segments();
+        }
+        self.settle();
+    }
+
+    /// Re-points the extents of a file that still stand. Returns how many bytes.
+    fn repoint(&mut self, ino: Ino, copies: &[Copied]) -> u64 {
+        let Some(placed) = self.placed_content(ino) else { return 0 };
+        if !self.table.is_met(NodeId(0), placed.resource, lock::Need::Change) {
+            return 0;
+        }
+        let Placed { parent, mut content, entry, .. } = placed;
+        let mut deltas = chunk::LiveDeltas::new();
+        let (mut moved, mut changes) = (0, Vec::new());
+        match &mut content.body {
+            Body::Extents { map } => {
+                for copy in copies {
+                    moved += replace(map, copy, &mut deltas);
+                }
+                match entry {
+                    Some((Key::Entry(dir, cookie), mut dirent)) => {
+                        let meta::Child::Covered { inode } = &mut dirent.child else { return 0 };
+                        inode.content = content;
+                        changes.push(Change::PutEntry { parent: dir, cookie, entry: dirent });
+                    }
+                    _ => changes.push(Change::PutContent { ino, content }),
+                }
+            }
+            Body::Paged { .. } => {
+                let mut pages: BTreeMap<u64, ExtentMap> = BTreeMap::new();
+                for copy in copies {
+                    let page = copy.old.file_offset() / Body::PAGE_SPAN;
+                    let map = match pages.remove(&page) {
+                        Some(map) => Some(map),
+                        None => self.read(Key::ExtentPage(ino, page)).ok().flatten(),
+                    };
+                    let Some(mut map) = map else { continue };
+                    moved += replace(&mut map, copy, &mut deltas);
+                    pages.insert(page, map);
+                }
+                changes.extend(pages.into_iter().map(|(page, map)| Change::PutExtentPage {
+                    ino,
+                    parent,
+                    page,
+                    map,
+                }));
+            }
+            Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => {}
+        }
+        if moved > 0 {
+            changes.extend(deltas.iter().map(|(segment, bytes)| Change::AddLive { segment, bytes }));
+            self.make_change(NodeId(0), &changes, Vec::new(), Then::Nothing);
+        }
+        moved
+    }
+
+    /// A file's content and what covers it, as committed.
+    fn placed_content(&self, ino: Ino) -> Option<Placed> {
+        match self.read::<StoredInode>(Key::Inode(ino)).ok()?? {
+            StoredInode::Covered { parent, cookie } => {
+                let key = Key::Entry(parent, cookie);
+                let dirent: Dirent = self.read(key).ok()??;
+                let content = dirent.covered().filter(|_| dirent.ino == ino)?.content.clone();
+                Some(Placed {
+                    resource: ResourceId::dir(parent),
+                    parent,
+                    content,
+                    entry: Some((key, dirent)),
+                })
+            }
+            StoredInode::Own { .. } => {
+                let content = self.read(Key::Content(ino)).ok()??;
+                Some(Placed { resource: ResourceId::file(ino), parent: Ino(0), content, entry: None })
+            }
+            StoredInode::Directory { .. } => None,
+        }
+    }
+
+    /// Whether the cleaner is writing to a segment.
+    pub(crate) fn is_cleaners(&self, segment: SegmentId) -> bool {
+        match &self.cleaner {
+            Cleaner::Copying { segments } => segments.contains(&segment),
+            Cleaner::Idle | Cleaner::Finding { .. } | Cleaner::Gathering { .. } => false,
+        }
+    }
+}
+
+/// Puts a copy in the place of its extent, if that still stands. Returns how many bytes.
+fn replace(map: &mut ExtentMap, copy: &Copied, deltas: &mut chunk::LiveDeltas) -> u64 {
+    if map.extent_at(copy.old.file_offset()) != Some(&copy.old) {
+        return 0;
+    }
+    for extent in &copy.new {
+        deltas.on_added(extent);
+        let freed = map.insert(extent.clone());
+        deltas.on_freed(&freed);
+    }
+    u64::from(copy.old.len())
+}
+
+/// Bytes moved in one round, about.
+const COPY_BYTES: u64 = 32 << 20;
+const SHORTEST_SEGMENT: u64 = 1 << 20;
