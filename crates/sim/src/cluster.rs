@@ -92,6 +92,10 @@ pub struct Figures {
     pub epochs_raised: u64,
     /// Pages stored to through a mapping and written back while they were taken back.
     pub late_writes: u64,
+    /// Segments deleted.
+    pub segments_deleted: u64,
+    /// Extents that the cleaner had copied.
+    pub extents_copied: u64,
     /// Virtual time.
     pub micros: u64,
 }
@@ -653,6 +657,7 @@ impl Cluster {
                         matches!(self.store.delete(*s), Ok(()) | Err(chunk::ChunkError::Missing { .. }))
                     };
                     let deleted: Vec<_> = list.into_iter().filter(is_gone).collect();
+                    self.figures.segments_deleted += deleted.len() as u64;
                     let clock = self.master_clock();
                     if let Some(master) = self.master.as_mut() {
                         master.segments_deleted(clock, &deleted);
@@ -673,6 +678,7 @@ impl Cluster {
                     };
                     let store: Arc<dyn SegmentStore> = Arc::new(self.store.clone());
                     let copies = chunk::copy_extents(&store, config, segments, list).unwrap_or_default();
+                    self.figures.extents_copied += copies.len() as u64;
                     let clock = self.master_clock();
                     if let Some(master) = self.master.as_mut() {
                         master.extents_copied(clock, copies);

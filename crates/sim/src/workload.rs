@@ -22,6 +22,8 @@ pub struct RunConfig {
     pub operations: usize,
     /// One in so many operations is followed by the death of the master; 0 for never.
     pub kill_master_every: u64,
+    /// One in so many operations is followed by some seconds of quiet; 0 for never.
+    pub rest_every: u64,
 }
 
 /// Outcome of a run that found no fault.
@@ -92,6 +94,10 @@ pub fn run(config: RunConfig) -> Run {
         let every = runner.config.kill_master_every;
         if every > 0 && runner.cluster.random(every) == 0 {
             runner.cluster.kill_master();
+        }
+        let every = runner.config.rest_every;
+        if every > 0 && runner.cluster.random(every) == 0 {
+            runner.cluster.quiesce();
         }
     }
     runner.check_everything();

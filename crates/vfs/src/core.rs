@@ -59,8 +59,10 @@ pub struct Core {
     pub(crate) dirty_files: BTreeSet<Ino>,
     /// Files whose content found no room at a flush.
     pub(crate) flush_failed: BTreeSet<Ino>,
-    /// A flush could not take everything: it is repeated when segments have come.
-    pub(crate) flush_again: bool,
+    /// Files that segments are missing for, within one call.
+    pub(crate) short_of_segments: BTreeSet<Ino>,
+    /// Flushes that wait for segments.
+    pub(crate) flush_later: BTreeMap<u64, BTreeSet<Ino>>,
     /// Attributes told for one use, of inodes whose content others hold.
     pub(crate) glimpsed: FxHashMap<Ino, meta::Inode>,
 
@@ -180,7 +182,8 @@ impl Core {
             pages: FxHashMap::default(),
             dirty_files: BTreeSet::new(),
             flush_failed: BTreeSet::new(),
-            flush_again: false,
+            short_of_segments: BTreeSet::new(),
+            flush_later: BTreeMap::new(),
             glimpsed: FxHashMap::default(),
             inode_numbers: VecDeque::new(),
             reserve_asked: false,

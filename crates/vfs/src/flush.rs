@@ -3,6 +3,8 @@
 //! The order is the whole point (ARCHITECTURE.md, invariant 4): stage, sync, log. What is logged is what was
 //! captured before the sync began, so that nothing written meanwhile is named before it is durable.
 
+use std::collections::BTreeSet;
+
 use chunk::SyncOutcome;
 use meta::{Body, Change, Content, Dirent};
 use types::{Ino, LockMode, Micros, ResourceId};
@@ -30,22 +32,50 @@ impl Flush {
 impl Core {
     /// Starts to flush the content of `inos`. `None`: there was nothing that needs waiting for.
     pub(crate) fn flush(&mut self, inos: &[Ino]) -> Option<u64> {
-        let mut captures = Vec::new();
-        for ino in inos {
-            captures.extend(self.capture(*ino));
-        }
-        let plan = match &self.writer {
-            Some(writer) if captures.iter().any(|c| names_segments(c)) => writer.sync_plan(),
-            Some(_) | None => {
-                self.log_captures(captures);
-                // Content captured by an earlier flush of these files is still on its way.
-                return self.flush_under_way(inos);
-            }
+        let (captures, short) = self.capture_all(inos);
+        let job = if captures.iter().any(names_segments) {
+            let job = self.number();
+            self.sync_captures(job, captures);
+            Some(job)
+        } else {
+            self.log_captures(captures);
+            // Content captured by an earlier flush of these files is still on its way.
+            self.flush_under_way(inos)
         };
+        if short.is_empty() {
+            return job;
+        }
         let job = self.number();
+        self.flush_later.insert(job, short);
+        Some(job)
+    }
+
+    /// Segments have come: goes on with what had to wait for them.
+    pub(crate) fn flush_postponed(&mut self) {
+        for (job, inos) in std::mem::take(&mut self.flush_later) {
+            let inos: Vec<Ino> = inos.into_iter().collect();
+            let (captures, short) = self.capture_all(&inos);
+            if short.is_empty() {
+                // Syncs run in the order given out, so this one ends after any that captured the same files.
+                self.sync_captures(job, captures);
+            } else {
+                self.flush_later.insert(job, short);
+                let job = self.number();
+                self.sync_captures(job, captures);
+            }
+        }
+    }
+
+    /// Captures of files, and the files that segments are missing for: those are asked for.
+    fn capture_all(&mut self, inos: &[Ino]) -> (Vec<Capture>, BTreeSet<Ino>) {
+        let captures = inos.iter().filter_map(|ino| self.capture(*ino)).collect();
+        (captures, std::mem::take(&mut self.short_of_segments))
+    }
+
+    fn sync_captures(&mut self, job: u64, captures: Vec<Capture>) {
+        let Some(plan) = self.writer.as_ref().map(|writer| writer.sync_plan()) else { return };
         self.flushes.insert(job, Flush { captures, started: self.clock.now });
         self.outputs.push_back(Output::Sync { job, plan });
-        Some(job)
     }
 
     fn flush_under_way(&self, inos: &[Ino]) -> Option<u64> {
@@ -90,7 +120,7 @@ impl Core {
             }
             Err(chunk::ChunkError::NeedSegments { .. }) => {
                 self.ask_numbers();
-                self.flush_again = true;
+                self.short_of_segments.insert(ino);
                 None
             }
             Err(error) => {

@@ -200,7 +200,9 @@ impl Core {
         let Some(dir) = self.cache.dirs.get_mut(&ino) else { return };
         dir.busy_until = busy_until;
         dir.forgets_unused += 1;
+        let is_idle = self.clock.now.since(dir.used_at) >= UNUSED_FOR;
         if dir.forgets_unused >= FORGETS_UNUSED_MAX
+            && is_idle
             && let Some(revocation) = self.tokens.start_release(ResourceId::dir(ino), LockMode::Nl)
         {
             self.start_release(revocation);
@@ -245,3 +247,5 @@ fn is_same_but_for_place(old: &Content, new: &Content) -> bool {
 
 /// Forgets in a row, without a use of the directory between, after which its token is given back.
 const FORGETS_UNUSED_MAX: u32 = 8;
+/// And without a use for this long: forgets of one burst say little about who uses the directory.
+const UNUSED_FOR: types::Micros = types::Micros::from_millis(100);

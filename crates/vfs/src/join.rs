@@ -201,14 +201,14 @@ impl Core {
 
     /// The next step of leaving. Called whenever something has moved.
     pub(crate) fn go_on_leaving(&mut self) {
-        if self.left || self.link != Link::Up || !self.flushes.is_empty() {
+        if self.left || self.link != Link::Up || !self.flushes.is_empty() || !self.flush_later.is_empty() {
             return;
         }
         if !self.live.is_empty() && self.leave_tries < LEAVE_TRIES {
             self.leave_tries += 1;
             let mut inos: Vec<Ino> = self.live.keys().copied().collect();
             inos.sort_unstable();
-            if self.flush(&inos).is_some() || self.flush_again {
+            if self.flush(&inos).is_some() {
                 return;
             }
         }
@@ -261,6 +261,7 @@ impl Core {
         self.locks.clear();
         self.releases.clear();
         self.flushes.clear();
+        self.flush_later.clear();
         self.frozen.clear();
         for known in self.known.values_mut() {
             known.place = Place::Unknown;

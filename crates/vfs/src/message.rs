@@ -54,9 +54,7 @@ impl Core {
                 if let Some(writer) = self.writer.as_mut() {
                     writer.add_segments((0..u64::from(segments)).map(|n| SegmentId(first_segment + n)));
                 }
-                if std::mem::take(&mut self.flush_again) {
-                    self.flush_all();
-                }
+                self.flush_postponed();
                 self.wake(WaitKey::Numbers);
             }
         }

@@ -1,0 +1,126 @@
+//! What coherence costs, in messages, revokes and requests: the figures that make a cluster file system fast or
+//! slow are counted here, not timed.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Mounted, Scratch, wait_until};
+
+/// Messages that a node's link has carried, both ways.
+fn messages(mounted: &Mounted) -> u64 {
+    mounted.stat("messages_sent_total") + mounted.stat("messages_received_total")
+}
+
+/// Waits until nothing more is said between the nodes, but for what keeps the lease.
+fn quiet(mounted: &Mounted) {
+    let mut last = messages(mounted);
+    wait_until("silence", || {
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let now = messages(mounted);
+        now - std::mem::replace(&mut last, now) <= 4
+    });
+}
+
+fn create(path: &Path) {
+    fs::OpenOptions::new().write(true).create_new(true).open(path).unwrap();
+}
+
+fn walk(root: &Path) -> usize {
+    let output = Command::new("find").arg(root).arg("-ls").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout.split(|b| *b == b'\n').count() - 1
+}
+
+/// Two nodes that create in directories of their own say next to nothing and take nothing from each other.
+#[test]
+fn creating_in_own_directories_costs_no_revokes_and_few_messages() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    for (mounted, name) in [(&a, "of-a"), (&b, "of-b")] {
+        fs::create_dir(mounted.path(name)).unwrap();
+        create(&mounted.path(name).join("first"));
+    }
+    quiet(&b);
+    let before = (messages(&b), a.stat("tokens_revoked_total") + b.stat("tokens_revoked_total"));
+    std::thread::scope(|scope| {
+        for (mounted, name) in [(&a, "of-a"), (&b, "of-b")] {
+            scope.spawn(move || {
+                for number in 0..10_000 {
+                    create(&mounted.path(name).join(format!("f{number}")));
+                }
+            });
+        }
+    });
+    let after = (messages(&b), a.stat("tokens_revoked_total") + b.stat("tokens_revoked_total"));
+    assert_eq!(after.1 - before.1, 0, "revokes");
+    assert!(after.0 - before.0 < 100, "{} messages for 10,000 creates", after.0 - before.0);
+}
+
+/// Creating by turns in one directory ships each create, hands EX to nobody, and throws no cache away.
+#[test]
+fn creating_by_turns_keeps_both_caches() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    let dir = |mounted: &Mounted| mounted.path("shared");
+    fs::create_dir(dir(&a)).unwrap();
+    for number in 0..1000 {
+        create(&dir(&a).join(format!("old{number}")));
+    }
+    assert_eq!(walk(&dir(&b)), 1001);
+    quiet(&b);
+    let converted = || -> u64 {
+        let of = |m: &Mounted| m.ask("stat")["by_label"]["tokens_converted_total"]["dir"].as_u64().unwrap();
+        of(&a) + of(&b)
+    };
+    let before = converted();
+    for number in 0..500 {
+        create(&dir(&a).join(format!("a{number}")));
+        create(&dir(&b).join(format!("b{number}")));
+    }
+    assert_eq!(converted() - before, 0, "directory tokens handed over");
+    for mounted in [&a, &b] {
+        let stat = mounted.ask("stat");
+        assert!(stat["by_label"]["invalidations_total"]["epoch"].as_u64().unwrap() <= 1);
+        assert_eq!(fs::read_dir(dir(mounted)).unwrap().count(), 2000);
+    }
+    quiet(&b);
+    let before = messages(&b);
+    for mounted in [&a, &b] {
+        for number in 0..1000 {
+            fs::metadata(dir(mounted).join(format!("old{number}"))).unwrap();
+        }
+    }
+    // What keeps the lease may fall into the time.
+    assert!(messages(&b) - before <= 2, "{} messages for 2,000 stats", messages(&b) - before);
+}
+
+/// The first walk of a tree that the other node made, and walks of a tree that the kernel knows.
+#[test]
+fn walking_costs_less_than_a_message_or_request_for_a_hundred_inodes() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    let root = a.path("tree");
+    fs::create_dir(&root).unwrap();
+    for dir in 0..20 {
+        let sub = root.join(format!("d{dir}"));
+        fs::create_dir(&sub).unwrap();
+        for file in 0..500 {
+            create(&sub.join(format!("f{file}")));
+        }
+    }
+    quiet(&b);
+    let before = messages(&b);
+    let inodes = walk(&b.path("tree"));
+    assert_eq!(inodes, 10_021);
+    let spent = messages(&b) - before;
+    assert!(spent < inodes as u64 / 100, "{spent} messages for the first walk of {inodes} inodes");
+    walk(&b.path("tree"));
+    let before = b.stat("fuse_requests_total");
+    walk(&b.path("tree"));
+    let spent = b.stat("fuse_requests_total") - before;
+    assert!(spent < inodes as u64 / 100, "{spent} requests for a warm walk of {inodes} inodes");
+}
