@@ -239,6 +239,8 @@ impl SegmentWriter {
         for (planned, result) in outcome.results {
             match result {
                 Ok(()) => self.on_segment_synced(planned, outcome.watermark),
+                // An earlier outcome ended it, and it was deleted before this sync began: nothing was to be synced.
+                Err(ChunkError::Missing { .. }) if !self.is_in_use(planned.segment) => {}
                 Err(error) => failures.push(self.on_segment_failed(planned.segment, error)),
             }
         }
@@ -255,6 +257,10 @@ impl SegmentWriter {
             return;
         }
         self.unsynced.entry(open.segment).or_default().end = Some(open.len);
+    }
+
+    fn is_in_use(&self, segment: SegmentId) -> bool {
+        self.unsynced.contains_key(&segment) || self.open.is_some_and(|open| open.segment == segment)
     }
 
     /// Writes one run, its header, and the segment's header before the first, in one call.

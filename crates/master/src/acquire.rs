@@ -99,6 +99,7 @@ impl Master {
             return Ok(());
         }
         if !self.table.is_met(node, resource, need) {
+            self.ask_ahead(node, dir);
             self.wait_for(node, resource, need, task);
             return Ok(());
         }

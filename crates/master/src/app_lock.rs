@@ -11,11 +11,15 @@ impl Master {
     pub(crate) fn on_lock(&mut self, node: NodeId, request: u64, op: LockOp) {
         let answer = |error| FromMaster::Locked { request, error, conflict: None };
         match op {
-            LockOp::Set { lock, wait } => match self.app_locks.set(node, request, lock, wait) {
-                Outcome::Granted => self.send(node, answer(None)),
-                Outcome::Refused(error) => self.send(node, answer(Some(error))),
-                Outcome::Waiting => {}
-            },
+            LockOp::Set { lock, wait } => {
+                let (outcome, granted) = self.app_locks.set(node, request, lock, wait);
+                match outcome {
+                    Outcome::Granted => self.send(node, answer(None)),
+                    Outcome::Refused(error) => self.send(node, answer(Some(error))),
+                    Outcome::Waiting => {}
+                }
+                self.answer_locks(granted);
+            }
             LockOp::Unset { lock } => {
                 let granted = self.app_locks.unset(node, &lock);
                 self.send(node, answer(None));

@@ -2,8 +2,9 @@
 //! detection. A pure table; `app_lock.rs` connects it to messages.
 //!
 //! Invariants: no two granted locks of one kind on one file overlap unless both are shared or of one owner;
-//! waiters of a file are served in the order they came, except that one who could not be served does not
-//! hold up those it does not conflict with.
+//! fcntl waiters of a file are served in the order they came, except that one who could not be served does not
+//! hold up those it does not conflict with. Nobody waits for a lock that merely waits where that could close a
+//! circle: with fcntl such waiting counts when circles are looked for, and flock, where nobody looks, has none.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,8 +50,22 @@ pub(crate) enum Outcome {
 const LOCKS_MAX: usize = 100_000;
 
 impl AppLocks {
-    /// Takes a lock, replacing what its owner has in the range.
-    pub fn set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
+    /// Takes a lock, replacing what its owner has in the range. Returns also the requests that are granted by
+    /// what it gave up.
+    pub fn set(
+        &mut self,
+        node: NodeId,
+        request: u64,
+        lock: ByteLock,
+        wait: bool,
+    ) -> (Outcome, Vec<(NodeId, u64)>) {
+        let outcome = self.try_set(node, request, lock, wait);
+        let served = self.files.get_mut(&lock.ino).map(File::serve).unwrap_or_default();
+        self.tidy(lock.ino);
+        (outcome, served)
+    }
+
+    fn try_set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
         let file = self.files.entry(lock.ino).or_default();
         if file.granted.len() + file.waiting.len() >= LOCKS_MAX {
             return Outcome::Refused(FsError::LimitReached);
@@ -59,12 +74,15 @@ impl AppLocks {
         if lock.kind == LockKind::Flock {
             file.cut(node, &lock);
         }
-        if file.conflict(node, &lock).is_none() && !file.is_overtaking(node, &lock) {
-            file.grant(node, lock);
+        let is_free = file.conflict(node, &lock).is_none();
+        let must_queue = file.is_overtaking(node, &lock);
+        if is_free && (!must_queue || self.would_deadlock(node, &lock)) {
+            if let Some(file) = self.files.get_mut(&lock.ino) {
+                file.grant(node, lock);
+            }
             return Outcome::Granted;
         }
         if !wait {
-            self.tidy(lock.ino);
             return Outcome::Refused(FsError::WouldBlock);
         }
         if lock.kind == LockKind::Posix && self.would_deadlock(node, &lock) {
@@ -149,7 +167,10 @@ impl AppLocks {
     fn would_deadlock(&self, node: NodeId, lock: &ByteLock) -> bool {
         let start: Holder = (node, lock.owner);
         let mut seen: BTreeSet<Holder> = BTreeSet::new();
-        let mut next: Vec<Holder> = self.holders_in_way(node, lock);
+        let mut next: Vec<Holder> = match self.files.get(&lock.ino) {
+            Some(file) => file.in_way(node, lock, file.waiting.len()),
+            None => Vec::new(),
+        };
         while let Some(holder) = next.pop() {
             if holder == start {
                 return true;
@@ -158,21 +179,15 @@ impl AppLocks {
                 continue;
             }
             for file in self.files.values() {
-                for waiting in &file.waiting {
+                for (ahead, waiting) in file.waiting.iter().enumerate() {
                     let is_posix = waiting.lock.kind == LockKind::Posix;
                     if is_posix && (waiting.node, waiting.lock.owner) == holder {
-                        next.extend(self.holders_in_way(waiting.node, &waiting.lock));
+                        next.extend(file.in_way(waiting.node, &waiting.lock, ahead));
                     }
                 }
             }
         }
         false
-    }
-
-    fn holders_in_way(&self, node: NodeId, lock: &ByteLock) -> Vec<Holder> {
-        let Some(file) = self.files.get(&lock.ino) else { return Vec::new() };
-        let in_way = file.granted.iter().filter(|(n, l)| conflicts(node, lock, *n, l));
-        in_way.map(|(n, l)| (*n, l.owner)).collect()
     }
 }
 
@@ -182,9 +197,17 @@ impl File {
         in_way.min_by_key(|(_, l)| l.start).copied()
     }
 
+    /// Who keeps a lock from being granted: holders, and with fcntl the first `ahead` of those who wait.
+    fn in_way(&self, node: NodeId, lock: &ByteLock, ahead: usize) -> Vec<Holder> {
+        let granted = self.granted.iter().filter(|(n, l)| conflicts(node, lock, *n, l));
+        let granted = granted.map(|(n, l)| (*n, l.owner));
+        let waiting = self.waiting.iter().take(ahead).filter(|w| keeps_back(w, node, lock));
+        granted.chain(waiting.map(|w| (w.node, w.lock.owner))).collect()
+    }
+
     /// Whether granting `lock` now would pass by one that waits for it.
     fn is_overtaking(&self, node: NodeId, lock: &ByteLock) -> bool {
-        self.waiting.iter().any(|w| conflicts(node, lock, w.node, &w.lock))
+        self.waiting.iter().any(|w| keeps_back(w, node, lock))
     }
 
     fn grant(&mut self, node: NodeId, lock: ByteLock) {
@@ -217,7 +240,7 @@ impl File {
         let mut passed: Vec<Waiting> = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
             let is_free = self.conflict(waiting.node, &waiting.lock).is_none();
-            let overtakes = passed.iter().any(|p| conflicts(waiting.node, &waiting.lock, p.node, &p.lock));
+            let overtakes = passed.iter().any(|p| keeps_back(p, waiting.node, &waiting.lock));
             if is_free && !overtakes {
                 self.grant(waiting.node, waiting.lock);
                 served.push((waiting.node, waiting.request));
@@ -228,6 +251,11 @@ impl File {
         self.waiting = passed.into();
         served
     }
+}
+
+/// Whether one who waits is not to be passed by.
+fn keeps_back(waiting: &Waiting, node: NodeId, lock: &ByteLock) -> bool {
+    lock.kind == LockKind::Posix && conflicts(node, lock, waiting.node, &waiting.lock)
 }
 
 /// Whether two locks of one file exclude each other.
@@ -252,19 +280,19 @@ mod tests {
     #[test]
     fn ranges_of_one_owner_replace_and_split() {
         let mut locks = AppLocks::default();
-        assert_eq!(locks.set(A, 1, lock(1, true, 0, 100), false), Outcome::Granted);
-        assert_eq!(locks.set(A, 2, lock(1, false, 40, 60), false), Outcome::Granted);
-        assert_eq!(locks.set(B, 3, lock(1, false, 45, 50), false), Outcome::Granted);
-        assert_eq!(locks.set(B, 4, lock(1, false, 0, 10), false), Outcome::Refused(FsError::WouldBlock));
+        assert_eq!(locks.set(A, 1, lock(1, true, 0, 100), false).0, Outcome::Granted);
+        assert_eq!(locks.set(A, 2, lock(1, false, 40, 60), false).0, Outcome::Granted);
+        assert_eq!(locks.set(B, 3, lock(1, false, 45, 50), false).0, Outcome::Granted);
+        assert_eq!(locks.set(B, 4, lock(1, false, 0, 10), false).0, Outcome::Refused(FsError::WouldBlock));
         assert_eq!(locks.test(B, &lock(7, false, 90, 95)), Some(lock(1, true, 60, 100)));
     }
 
     #[test]
     fn waiters_are_served_in_order_and_not_overtaken() {
         let mut locks = AppLocks::default();
-        assert_eq!(locks.set(A, 1, lock(1, false, 0, 10), true), Outcome::Granted);
-        assert_eq!(locks.set(B, 2, lock(2, true, 0, 10), true), Outcome::Waiting);
-        assert_eq!(locks.set(C, 3, lock(3, false, 0, 10), true), Outcome::Waiting, "behind the writer");
+        assert_eq!(locks.set(A, 1, lock(1, false, 0, 10), true).0, Outcome::Granted);
+        assert_eq!(locks.set(B, 2, lock(2, true, 0, 10), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(C, 3, lock(3, false, 0, 10), true).0, Outcome::Waiting, "behind the writer");
         assert_eq!(locks.unset(A, &lock(1, false, 0, 10)), [(B, 2)]);
         assert_eq!(locks.unset(B, &lock(2, true, 0, 10)), [(C, 3)]);
     }
@@ -272,18 +300,43 @@ mod tests {
     #[test]
     fn circle_of_waiters_over_two_nodes_is_a_deadlock() {
         let mut locks = AppLocks::default();
-        assert_eq!(locks.set(A, 1, lock(1, true, 0, 1), true), Outcome::Granted);
-        assert_eq!(locks.set(B, 2, lock(2, true, 1, 2), true), Outcome::Granted);
-        assert_eq!(locks.set(A, 3, lock(1, true, 1, 2), true), Outcome::Waiting);
-        assert_eq!(locks.set(B, 4, lock(2, true, 0, 1), true), Outcome::Refused(FsError::Deadlock));
+        assert_eq!(locks.set(A, 1, lock(1, true, 0, 1), true).0, Outcome::Granted);
+        assert_eq!(locks.set(B, 2, lock(2, true, 1, 2), true).0, Outcome::Granted);
+        assert_eq!(locks.set(A, 3, lock(1, true, 1, 2), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(B, 4, lock(2, true, 0, 1), true).0, Outcome::Refused(FsError::Deadlock));
     }
 
     #[test]
     fn dead_node_lets_the_next_one_through() {
         let mut locks = AppLocks::default();
         locks.set(A, 1, lock(1, true, 0, 10), true);
-        assert_eq!(locks.set(B, 2, lock(2, true, 0, 10), true), Outcome::Waiting);
+        assert_eq!(locks.set(B, 2, lock(2, true, 0, 10), true).0, Outcome::Waiting);
         assert_eq!(locks.drop_node(A), [(B, 2)]);
         assert_eq!(locks.cancel(B, 2), (false, vec![]));
+    }
+
+    #[test]
+    fn what_a_weaker_lock_gives_up_lets_waiters_through() {
+        let mut locks = AppLocks::default();
+        locks.set(A, 1, lock(1, true, 0, 10), true);
+        assert_eq!(locks.set(B, 2, lock(2, false, 0, 10), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(A, 3, lock(1, false, 0, 10), true), (Outcome::Granted, vec![(B, 2)]));
+    }
+
+    #[test]
+    fn conversion_of_a_flock_lets_through_who_waited_for_it() {
+        let flock = |owner, exclusive| ByteLock { kind: LockKind::Flock, ..lock(owner, exclusive, 0, 10) };
+        let mut locks = AppLocks::default();
+        locks.set(A, 1, flock(1, true), true);
+        assert_eq!(locks.set(B, 2, flock(2, false), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(A, 3, flock(1, false), true), (Outcome::Granted, vec![(B, 2)]));
+    }
+
+    #[test]
+    fn holder_passes_by_those_who_wait_for_it() {
+        let mut locks = AppLocks::default();
+        locks.set(A, 1, lock(1, true, 0, 10), true);
+        assert_eq!(locks.set(B, 2, lock(2, true, 0, 20), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(A, 3, lock(1, true, 10, 20), true).0, Outcome::Granted, "or both wait for ever");
     }
 }

@@ -56,7 +56,10 @@ impl Master {
         let live: u64 = records.values().map(|record| record.live_bytes).sum();
         let longest = listed.iter().map(|(_, len)| *len).max().unwrap_or(0);
         let slack = longest * self.members.len() as u64;
-        if stored <= live + live / 5 + slack {
+        let space = self.config.store.space().unwrap_or(chunk::Space { free_bytes: 0, total_bytes: 0 });
+        // With little room left whatever there is to gain is worth it.
+        let spare = if space.free_bytes < space.total_bytes / 8 { live / 20 } else { live / 5 + slack };
+        if stored <= live + spare {
             return;
         }
         let owned = self.owned_segments();
@@ -69,9 +72,11 @@ impl Master {
             }
         }
         candidates.sort_unstable();
+        // On a full disk little at a time: each round makes room for a larger one.
+        let limit = COPY_BYTES.min(space.free_bytes / 2);
         let (mut victims, mut bytes) = (BTreeSet::new(), 0);
         for (_, segment, live) in candidates {
-            if bytes > 0 && bytes + live > COPY_BYTES {
+            if bytes > 0 && bytes + live > limit {
                 break;
             }
             bytes += live;
@@ -275,6 +280,6 @@ fn replace(map: &mut ExtentMap, copy: &Copied, deltas: &mut chunk::LiveDeltas) -
     u64::from(copy.old.len())
 }
 
-/// Bytes moved in one round, about.
+/// Bytes moved in one round, at most if that is more than one segment's.
 const COPY_BYTES: u64 = 32 << 20;
 const SHORTEST_SEGMENT: u64 = 1 << 20;

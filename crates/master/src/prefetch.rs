@@ -70,10 +70,46 @@ impl Master {
         }
     }
 
+    /// A walk has come to a directory that another node holds in EX. What lies ahead and is held likewise is
+    /// asked back together with it, so that one answer brings it all.
+    pub(crate) fn ask_ahead(&mut self, node: NodeId, dir: Ino) {
+        let Ok(Some(StoredInode::Directory { inode })) = self.read(Key::Inode(dir)) else { return };
+        let parent = inode.attr.parent;
+        let steps = self.members.get(&node).map_or(0, |m| m.walk.steps) + 1;
+        let is_step = parent != dir && self.table.mode(node, ResourceId::dir(parent)) != LockMode::Nl;
+        if !is_step || steps < STEPS_MIN {
+            return;
+        }
+        let window = 4usize.saturating_pow(steps - STEPS_MIN + 1).min(WINDOW_MAX);
+        let mut ask: BTreeMap<NodeId, Vec<(ResourceId, LockMode)>> = BTreeMap::new();
+        let mut queue = VecDeque::from([dir]);
+        queue.extend(self.siblings_after(parent, dir));
+        let (mut asked, mut seen) = (0usize, 0usize);
+        while let Some(next) = queue.pop_front() {
+            seen += 1;
+            if asked >= window || seen > 2 * WINDOW_MAX {
+                break;
+            }
+            let resource = ResourceId::dir(next);
+            if next != dir
+                && let Some(holder) = self.table.exclusive_holder(resource).filter(|holder| *holder != node)
+            {
+                ask.entry(holder).or_default().push((resource, LockMode::Pr));
+                asked += 1;
+            }
+            let Ok(listing) = self.listing(next, 0) else { continue };
+            for child in directories_in(&listing).into_iter().rev() {
+                queue.push_front(child);
+            }
+        }
+        for (holder, list) in ask {
+            self.send(holder, FromMaster::Revoke { list, speculative: true });
+        }
+    }
+
     fn subdirectories(&self, grant: Option<&Grant>) -> Vec<Ino> {
         let Some(GrantData::Directory { listing, .. }) = grant.map(|g| &g.data) else { return Vec::new() };
-        let is_dir = |child: &Child| matches!(child, Child::Own { kind: FileKind::Directory });
-        listing.entries.iter().filter(|(_, e)| is_dir(&e.child)).map(|(_, e)| e.ino).collect()
+        directories_in(listing)
     }
 
     /// Directories that come after `dir` in its parent, as far as one listing reaches.
@@ -86,6 +122,12 @@ impl Master {
         let is_dir = |child: &Child| matches!(child, Child::Own { kind: FileKind::Directory });
         after.filter(|(_, e)| is_dir(&e.child)).map(|(_, e)| e.ino).take(WINDOW_MAX).collect()
     }
+}
+
+/// The subdirectories of a listing, in its order.
+fn directories_in(listing: &wire::Listing) -> Vec<Ino> {
+    let is_dir = |child: &Child| matches!(child, Child::Own { kind: FileKind::Directory });
+    listing.entries.iter().filter(|(_, e)| is_dir(&e.child)).map(|(_, e)| e.ino).collect()
 }
 
 /// Bytes of a grant in a message, about.

@@ -500,7 +500,7 @@ fn copy_extents(
 ) -> Vec<chunk::Copied> {
     let bytes: u64 = list.iter().map(|(_, extent)| u64::from(extent.len())).sum();
     let free = shell.store.space().map_or(0, |space| space.free_bytes);
-    if free < bytes * 2 {
+    if free < bytes + bytes / 4 {
         log::info!("{bytes} bytes in segments that are mostly dead stay: only {free} are free");
         return Vec::new();
     }

@@ -777,8 +777,13 @@ impl Process {
     async fn list(&self) {
         let dir = self.directory().await;
         let prefix = format!("p{}_", self.id).into_bytes();
-        let found: BTreeMap<Vec<u8>, u64> =
-            self.listing(dir).await.into_iter().filter(|(name, _)| name.starts_with(&prefix)).collect();
+        let found: BTreeMap<Vec<u8>, u64> = self
+            .listing(dir)
+            .await
+            .into_iter()
+            .filter(|e| e.0.starts_with(&prefix))
+            .map(|e| (e.0, e.1))
+            .collect();
         let names = self.state(|s| s.own.names.clone());
         let expected: BTreeMap<Vec<u8>, u64> =
             names.into_iter().filter(|((d, _), _)| *d == dir).map(|((_, n), i)| (n, i)).collect();
@@ -787,16 +792,16 @@ impl Process {
         }
     }
 
-    async fn listing(&self, dir: u64) -> Vec<(Vec<u8>, u64)> {
+    async fn listing(&self, dir: u64) -> Vec<(Vec<u8>, u64, FileKind)> {
         let (mut all, mut after) = (Vec::new(), 0);
         loop {
             let sink = Box::new(Listing::default());
             let reply = self.call(Request::ReadDir { ino: Ino(dir), after, plus: false, sink }).await;
             let Reply::Dir(sink) = reply else { self.fault(&format!("readdir answered {reply:?}")) };
             let part = sink.into_any().downcast::<Listing>().expect("the sink is ours");
-            let Some((_, _, last)) = part.0.last() else { return all };
+            let Some((_, _, last, _)) = part.0.last() else { return all };
             after = *last;
-            all.extend(part.0.into_iter().map(|(name, ino, _)| (name, ino)));
+            all.extend(part.0.into_iter().map(|(name, ino, _, kind)| (name, ino, kind)));
         }
     }
 
@@ -984,12 +989,11 @@ impl Process {
     /// Reads what another process writes.
     async fn peek(&self) {
         let dir = self.shared().await;
-        let all: Vec<_> =
-            self.listing(dir).await.into_iter().filter(|(n, _)| n != b"." && n != b"..").collect();
+        let all: Vec<_> = self.listing(dir).await.into_iter().filter(|e| e.2 == FileKind::File).collect();
         if all.is_empty() {
             return;
         }
-        let (name, _) = all[self.random(all.len())].clone();
+        let (name, _, _) = all[self.random(all.len())].clone();
         let Ok(ino) = self.lookup(dir, &name).await else { return };
         match self.call(Request::Open { ino: Ino(ino), open: OpenMode::default() }).await {
             Reply::Opened(opened) => {
@@ -1002,8 +1006,8 @@ impl Process {
                             let clock = world.cluster.clock();
                             world.cluster.core(node).read_done(clock, job.pin);
                         }
-                        // A directory.
-                        Reply::Error(_) => {}
+                        // Something else has the name by now.
+                        Reply::Error(FsError::IsDirectory) => {}
                         other => self.fault(&format!("read answered {other:?}")),
                     }
                 }
@@ -1071,14 +1075,14 @@ fn drop_name(own: &mut Own, dir: u64, name: &[u8]) {
 
 /// Takes entries with their offsets, a few at a time.
 #[derive(Debug, Default)]
-struct Listing(Vec<(Vec<u8>, u64, u64)>);
+struct Listing(Vec<(Vec<u8>, u64, u64, FileKind)>);
 
 impl vfs::DirSink for Listing {
-    fn push(&mut self, name: &[u8], ino: Ino, _: FileKind, offset: u64, _: Option<&Entry>) -> bool {
+    fn push(&mut self, name: &[u8], ino: Ino, kind: FileKind, offset: u64, _: Option<&Entry>) -> bool {
         if self.0.len() >= 7 {
             return false;
         }
-        self.0.push((name.to_vec(), ino.0, offset));
+        self.0.push((name.to_vec(), ino.0, offset, kind));
         true
     }
 

@@ -59,12 +59,16 @@ pub struct Core {
     pub(crate) dirty_files: BTreeSet<Ino>,
     /// Files whose content found no room at a flush.
     pub(crate) flush_failed: BTreeSet<Ino>,
-    /// Files that segments are missing for, within one call.
+    /// Files that segments are missing for, or that a shipped operation may delete, within one call.
     pub(crate) short_of_segments: BTreeSet<Ino>,
-    /// Flushes that wait for segments.
+    /// Flushes that wait for segments or for shipped operations.
     pub(crate) flush_later: BTreeMap<u64, BTreeSet<Ino>>,
     /// Attributes told for one use, of inodes whose content others hold.
     pub(crate) glimpsed: FxHashMap<Ino, meta::Inode>,
+    /// Inodes whose opens the master noted, before it is known whether they come about.
+    pub(crate) opens_in_doubt: BTreeSet<Ino>,
+    /// Directories that cover inodes whose entries are not loaded yet.
+    pub(crate) sought: FxHashMap<Ino, Ino>,
 
     // Numbers that belong to this node.
     pub(crate) inode_numbers: VecDeque<std::ops::Range<u64>>,
@@ -83,6 +87,8 @@ pub struct Core {
     pub(crate) last_op: OpSeq,
     pub(crate) shipped_since_sync: bool,
     pub(crate) frozen: FxHashMap<Ino, u32>,
+    /// Inodes that shipped operations may delete, by how many.
+    pub(crate) removing: FxHashMap<Ino, u32>,
     pub(crate) releases: FxHashMap<ResourceId, Release>,
     /// Releases told on this connection.
     pub(crate) release_number: u64,
@@ -185,6 +191,8 @@ impl Core {
             short_of_segments: BTreeSet::new(),
             flush_later: BTreeMap::new(),
             glimpsed: FxHashMap::default(),
+            opens_in_doubt: BTreeSet::new(),
+            sought: FxHashMap::default(),
             inode_numbers: VecDeque::new(),
             reserve_asked: false,
             space: crate::space::SpaceCache::default(),
@@ -199,6 +207,7 @@ impl Core {
             last_op: OpSeq(0),
             shipped_since_sync: false,
             frozen: FxHashMap::default(),
+            removing: FxHashMap::default(),
             releases: FxHashMap::default(),
             release_number: 0,
             released_at: FxHashMap::default(),
@@ -242,7 +251,9 @@ impl Core {
         self.clock = clock;
         let Some(parked) = self.parked.get(&id) else { return };
         match parked.key {
-            WaitKey::Lock(request) => self.send(ToMaster::CancelLock { request }),
+            WaitKey::Lock(request) if self.link == Link::Up => self.send(ToMaster::CancelLock { request }),
+            // Nobody is there to cancel it; the next master does not hear of it.
+            WaitKey::Lock(request) => self.on_locked(request, Some(FsError::Interrupted), None),
             WaitKey::Ship(_) => {}
             WaitKey::Want(_)
             | WaitKey::Fetch(_)
@@ -385,6 +396,9 @@ impl Core {
                 if let WaitKey::Want(want) = key {
                     // Attributes told for one use are for those who waited for them.
                     self.glimpsed.remove(&want.ino());
+                    if let Want::Open { ino } = want {
+                        self.opens_in_doubt.insert(ino);
+                    }
                 }
                 continue;
             }
@@ -405,6 +419,7 @@ impl Core {
             }
             break;
         }
+        self.drop_unused_opens();
         self.send_released();
         self.pass_barriers();
         if !self.log.is_open_empty() || !self.live.is_empty() {

@@ -33,7 +33,9 @@ impl Core {
     /// Starts to flush the content of `inos`. `None`: there was nothing that needs waiting for.
     pub(crate) fn flush(&mut self, inos: &[Ino]) -> Option<u64> {
         let (captures, short) = self.capture_all(inos);
-        let job = if captures.iter().any(names_segments) {
+        // Content that names no segment goes behind older content of its file that does, or it would be undone.
+        let is_behind = !captures.is_empty() && self.flush_under_way(inos).is_some();
+        let job = if is_behind || captures.iter().any(names_segments) {
             let job = self.number();
             self.sync_captures(job, captures);
             Some(job)
@@ -78,7 +80,7 @@ impl Core {
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
-    fn flush_under_way(&self, inos: &[Ino]) -> Option<u64> {
+    pub(crate) fn flush_under_way(&self, inos: &[Ino]) -> Option<u64> {
         let has = |flush: &Flush| flush.captures.iter().any(|c| inos.contains(&c.ino));
         self.flushes.iter().filter(|(_, flush)| has(flush)).map(|(job, _)| *job).next_back()
     }
@@ -109,6 +111,11 @@ impl Core {
 
     /// Stages a file's newer content and takes what is to be logged of it.
     fn capture(&mut self, ino: Ino) -> Option<Capture> {
+        if self.removing.contains_key(&ino) && self.live.contains_key(&ino) {
+            // The master may delete it before it sees what is logged now, and refuse that.
+            self.short_of_segments.insert(ino);
+            return None;
+        }
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else { return None };
         if live.failed || live.is_captured() {
             return None;
@@ -174,7 +181,10 @@ impl Core {
 
     /// Logs a file's newer content at once; it must be inline.
     pub(crate) fn log_live(&mut self, ino: Ino) {
-        if let Some(capture) = self.capture(ino) {
+        if self.flush_under_way(&[ino]).is_none()
+            && !self.removing.contains_key(&ino)
+            && let Some(capture) = self.capture(ino)
+        {
             self.log_captures(vec![capture]);
         }
     }

@@ -23,6 +23,14 @@ impl Core {
                 return WaitKey::Released(resource);
             }
         }
+        if let Some(dir) = self.sought.get(&ino).copied() {
+            if self.place(ino) == Place::Unknown
+                && self.cache.dirs.get(&dir).is_some_and(|d| !d.is_complete())
+            {
+                return self.load_more(dir);
+            }
+            self.sought.remove(&ino);
+        }
         if !self.wants.contains_key(&want) {
             let request = self.number();
             self.wants.insert(want, request);
@@ -50,10 +58,10 @@ impl Core {
         self.wants.remove(&want);
         self.find_place(want.ino(), &granted);
         let key = WaitKey::Want(want);
-        // If it came with a directory, that covers the inode, and the master did not note the open.
+        // If it came with another directory, that covers the inode, and the master did not note the open.
         if let Want::Open { ino } = want
             && error.is_none()
-            && granted.iter().all(|resource| resource.kind != ResourceKind::Dir)
+            && granted.iter().all(|resource| resource.kind != ResourceKind::Dir || resource.ino == ino)
         {
             let known = self.known.entry(ino).or_default();
             known.open_told = true;
@@ -92,6 +100,10 @@ impl Core {
                 let place = Place::Covered(resource.ino, *cookie);
                 self.cache.owns.remove(&ino);
                 return self.set_place(ino, place);
+            }
+            // Its entry is further on: asking again would bring the same first range again.
+            if !dir.is_complete() && self.place(ino) == Place::Unknown {
+                self.sought.insert(ino, resource.ino);
             }
         }
     }

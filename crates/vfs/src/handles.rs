@@ -7,7 +7,7 @@ use wire::{LockKind, LockOwner, ToMaster, Want};
 
 use crate::cache::Place;
 use crate::core::Core;
-use crate::request::{HandleId, OpenMode, Opened, Reply};
+use crate::request::{HandleId, OpenMode, Opened, Reply, Request};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// An open file.
@@ -62,6 +62,10 @@ impl Core {
                 self.start_release(revocation);
             }
             return Err(Step::Wait(WaitKey::Released(file)));
+        }
+        if open.write && has_pages && self.tokens.usable(file) == LockMode::Nl {
+            // They are being taken back already, which a write that waits for EX would hold up.
+            return Err(Step::Wait(self.want(Want::Write { ino })));
         }
         Ok(())
     }
@@ -141,6 +145,32 @@ impl Core {
         if self.cache.owns.contains_key(&ino) && !is_orphan {
             self.linger.insert((self.clock.now + self.config.linger, ino));
         }
+        if lookups == 0 {
+            self.forget(ino, 0);
+        }
+    }
+
+    /// Opens that the master noted may come to nothing: given up, or the name is another inode's by now.
+    pub(crate) fn drop_unused_opens(&mut self) {
+        for ino in std::mem::take(&mut self.opens_in_doubt) {
+            let may_open = |request: &Request| match request {
+                Request::Open { ino: wanted, .. } => *wanted == ino,
+                Request::Create { .. } => true,
+                _ => false,
+            };
+            if self.parked.values().any(|parked| may_open(&parked.request)) {
+                self.opens_in_doubt.insert(ino);
+            } else {
+                self.drop_unused_open(ino);
+            }
+        }
+    }
+
+    fn drop_unused_open(&mut self, ino: Ino) {
+        let Some(known) = self.known.get_mut(&ino).filter(|k| k.open_told && !k.is_open()) else { return };
+        known.open_told = false;
+        let lookups = known.lookups;
+        self.send(ToMaster::Closed { ino });
         if lookups == 0 {
             self.forget(ino, 0);
         }

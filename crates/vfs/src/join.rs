@@ -263,6 +263,8 @@ impl Core {
         self.flushes.clear();
         self.flush_later.clear();
         self.frozen.clear();
+        self.removing.clear();
+        self.opens_in_doubt.clear();
         for known in self.known.values_mut() {
             known.place = Place::Unknown;
         }

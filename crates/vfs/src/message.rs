@@ -1,7 +1,7 @@
 //! Messages from the master.
 
 use meta::{Change, FsError, OpReply};
-use types::{BatchSeq, LockMode, OpSeq, ResourceId, SegmentId};
+use types::{BatchSeq, Ino, LockMode, OpSeq, ResourceId, SegmentId};
 use wire::{FetchWhat, FromMaster, Grant, ToMaster};
 
 use crate::core::Core;
@@ -31,6 +31,7 @@ impl Core {
             FromMaster::Changed { seq, changes } => {
                 if self.shipped.contains_key(&seq) {
                     self.take_own_changes(&changes);
+                    self.thaw_content(seq);
                 }
             }
             FromMaster::Revoke { list, speculative } => self.on_revoke(list, speculative),
@@ -62,6 +63,10 @@ impl Core {
     }
 
     fn on_revoke(&mut self, list: Vec<(ResourceId, LockMode)>, speculative: bool) {
+        if list.len() >= FLUSH_ALL_FROM && !self.live.is_empty() {
+            // One sync for all that is asked back, not one for each directory.
+            self.flush_all();
+        }
         for (resource, to) in list {
             if speculative {
                 let is_used = self
@@ -126,6 +131,28 @@ impl Core {
         self.note_moves();
     }
 
+    /// A shipped operation was applied: what it did not delete may be flushed again.
+    fn thaw_content(&mut self, seq: OpSeq) {
+        if let Some(shipped) = self.shipped.get_mut(&seq) {
+            let removes = std::mem::take(&mut shipped.removes);
+            self.end_removals(&removes);
+        }
+    }
+
+    fn end_removals(&mut self, removes: &[Ino]) {
+        for ino in removes {
+            if let Some(count) = self.removing.get_mut(ino) {
+                *count -= 1;
+                if *count == 0 {
+                    self.removing.remove(ino);
+                }
+            }
+        }
+        if !removes.is_empty() {
+            self.flush_postponed();
+        }
+    }
+
     fn on_shipped(
         &mut self,
         seq: OpSeq,
@@ -135,6 +162,7 @@ impl Core {
     ) {
         let Some(shipped) = self.shipped.remove(&seq) else { return };
         self.take_own_changes(&changes);
+        self.end_removals(&shipped.removes);
         for grant in grants {
             self.take_grant(grant);
         }
@@ -156,5 +184,7 @@ impl Core {
     }
 }
 
+/// Resources asked back at once from which everything is flushed first.
+const FLUSH_ALL_FROM: usize = 4;
 /// A token unused for this long is given back for a walk that may come.
-const SPECULATION_IDLE: types::Micros = types::Micros::from_millis(100);
+const SPECULATION_IDLE: types::Micros = types::Micros::from_millis(20);

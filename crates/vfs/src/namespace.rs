@@ -20,6 +20,9 @@ pub(crate) struct Shipped {
     pub op: Op,
     /// Directories that stay as they are here until it is answered.
     pub frozen: Vec<Ino>,
+    /// Inodes that it may delete: their content is not logged until it is known to have been applied, for then
+    /// the right to do so may be gone.
+    pub removes: Vec<Ino>,
     /// The clock it was sent with.
     pub wall: types::Timespec,
 }
@@ -252,13 +255,11 @@ impl Core {
         for dir in op.directories() {
             self.need_thawed(dir)?;
         }
-        if let Op::SetAttr { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::RemoveXattr { ino, .. }
-        | Op::Link { ino, .. } = op
-            && let Place::Covered(parent, _) = self.place(*ino)
-        {
-            self.need_thawed(parent)?;
+        for ino in self.subjects(op) {
+            match self.place(ino) {
+                Place::Covered(parent, _) => self.need_thawed(parent)?,
+                Place::Own | Place::Unknown => self.need_thawed(ino)?,
+            }
         }
         let now = self.clock.now;
         let context = OpContext { now: self.clock.wall, node: self.me };
@@ -300,13 +301,18 @@ impl Core {
 
     /// A directory that a shipped operation froze, or that is being given back, is not changed here meanwhile.
     fn need_thawed(&mut self, dir: Ino) -> Try<()> {
-        if self.frozen.contains_key(&dir) && self.tokens.usable(ResourceId::dir(dir)) == LockMode::Ex {
+        if self.frozen.contains_key(&dir) && self.holds_names(dir) {
             return Err(Step::Wait(WaitKey::Thawed(dir)));
         }
         if self.tokens.is_releasing(ResourceId::dir(dir)) {
             return Err(Step::Wait(WaitKey::Released(ResourceId::dir(dir))));
         }
         Ok(())
+    }
+
+    /// Whether the names' half of a directory, or of an inode with tokens of its own, may be changed here.
+    fn holds_names(&self, ino: Ino) -> bool {
+        [ResourceId::dir(ino), ResourceId::attr(ino)].iter().any(|r| self.tokens.usable(*r) == LockMode::Ex)
     }
 
     /// Sends an operation to the master, after everything it builds on.
@@ -322,12 +328,21 @@ impl Core {
                 }
                 frozen.push(parent);
             }
+            // What it shows of an inode with tokens of its own is changed by the master now.
+            frozen.push(ino);
         }
-        frozen.retain(|dir| self.tokens.usable(ResourceId::dir(*dir)) == LockMode::Ex);
+        let removes = self.removed_by(op);
+        if let Some(job) = self.flush_under_way(&removes) {
+            return Err(Step::Wait(WaitKey::Flush(job)));
+        }
+        frozen.retain(|ino| self.holds_names(*ino));
         frozen.sort_unstable();
         frozen.dedup();
         for dir in &frozen {
             *self.frozen.entry(*dir).or_default() += 1;
+        }
+        for ino in &removes {
+            *self.removing.entry(*ino).or_default() += 1;
         }
         self.metrics.operations_shipped.add(kind, 1);
         self.send_released();
@@ -335,7 +350,7 @@ impl Core {
         self.last_op = OpSeq(self.last_op.0 + 1);
         let seq = self.last_op;
         let wall = self.clock.wall;
-        self.shipped.insert(seq, Shipped { op: op.clone(), frozen, wall });
+        self.shipped.insert(seq, Shipped { op: op.clone(), frozen, removes, wall });
         self.shipped_since_sync = true;
         self.send_ship(seq);
         Ok(seq)
@@ -366,6 +381,25 @@ impl Core {
             | Op::Reclaim { .. }
             | Op::CreateOrphan { .. } => Vec::new(),
         }
+    }
+
+    /// Inodes that an operation may delete.
+    fn removed_by(&self, op: &Op) -> Vec<Ino> {
+        let child = match op {
+            Op::Unlink { parent, name, .. } => self.cached_child(*parent, name),
+            Op::Rename { new_parent, new_name, .. } => self.cached_child(*new_parent, new_name),
+            Op::Create { .. }
+            | Op::Link { .. }
+            | Op::Rmdir { .. }
+            | Op::SetAttr { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::Split { .. }
+            | Op::Merge { .. }
+            | Op::Reclaim { .. }
+            | Op::CreateOrphan { .. } => None,
+        };
+        child.into_iter().collect()
     }
 
     fn cached_child(&self, parent: Ino, name: &Name) -> Option<Ino> {

@@ -344,6 +344,8 @@ impl Core {
         match resource.kind {
             ResourceKind::Dir => {
                 let Some(dir) = self.cache.dirs.remove(&ino) else { return };
+                self.sought.retain(|_, covering| *covering != ino);
+                self.wake(WaitKey::Loaded(ino));
                 for entry in dir.entries.values() {
                     let child = entry.dirent.ino;
                     self.pages.remove(&child);

@@ -1,0 +1,145 @@
+//! Cases in which two things cross on their way, set up by hand.
+
+use meta::FileKind;
+use meta::ops::AttrSet;
+use sim::{Cluster, ClusterConfig, Tree};
+use types::Ino;
+use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
+
+fn cluster(seed: u64, nodes: usize) -> Cluster {
+    let core = vfs::Config::default();
+    Cluster::new(ClusterConfig { seed, nodes, core, listing_entries: 0, verbose: false })
+}
+
+fn spec(kind: FileKind) -> MakeSpec {
+    MakeSpec { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0, target: Box::default() }
+}
+
+fn create(cluster: &mut Cluster, node: usize, parent: Ino, name: &[u8]) -> (Ino, HandleId) {
+    let open = OpenMode { write: true, ..OpenMode::default() };
+    let request =
+        Request::Create { parent, name: name.into(), spec: spec(FileKind::File), open, exclusive: true };
+    match cluster.call(node, request) {
+        Reply::Created(entry, opened) => (entry.attr.ino, opened.handle),
+        other => panic!("create answered {other:?}"),
+    }
+}
+
+fn mkdir(cluster: &mut Cluster, node: usize, name: &[u8]) -> Ino {
+    let request = Request::Make { parent: Ino::ROOT, name: name.into(), spec: spec(FileKind::Directory) };
+    match cluster.call(node, request) {
+        Reply::Entry(entry) => entry.attr.ino,
+        other => panic!("mkdir answered {other:?}"),
+    }
+}
+
+fn lookup(cluster: &mut Cluster, node: usize, parent: Ino, name: &[u8]) -> Reply {
+    cluster.call(node, Request::Lookup { parent, name: name.into() })
+}
+
+fn check_whole(cluster: &mut Cluster) -> Tree {
+    cluster.quiesce();
+    let tree = Tree::read(cluster.engine());
+    assert_eq!(tree.faults(), Vec::<String>::new());
+    tree
+}
+
+/// Content with extents waits for a sync of segments; a truncation to nothing needs none, and must not be
+/// undone when the sync has ended.
+#[test]
+fn content_that_needs_no_sync_does_not_overtake_content_that_does() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 1);
+        let (ino, _) = create(&mut cluster, 0, Ino::ROOT, b"f");
+        let data = WriteData(vec![1; 300_000].into());
+        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: false });
+        let first = cluster.submit(0, Request::Fsync { ino });
+        cluster.submit(0, Request::SetAttr { ino, set: AttrSet::default(), size: Some(0) });
+        let second = cluster.submit(0, Request::Fsync { ino });
+        assert!(matches!(cluster.wait(0, second), Reply::Done));
+        assert!(matches!(cluster.wait(0, first), Reply::Done));
+        let tree = check_whole(&mut cluster);
+        assert_eq!(tree.data(ino, cluster.store()), Ok(Vec::new()), "seed {seed}");
+    }
+}
+
+/// The removal of a name runs at the master; a change of mode here must not undo what it does to the link count.
+#[test]
+fn inode_with_tokens_of_its_own_is_not_changed_while_an_operation_on_it_is_at_the_master() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 0, b"d");
+        let (ino, handle) = create(&mut cluster, 0, dir, b"a");
+        cluster.call(0, Request::Release { ino, handle, flock: None });
+        let link = cluster.call(0, Request::Link { ino, parent: dir, name: b"b"[..].into() });
+        assert!(matches!(link, Reply::Entry(_)));
+        assert!(matches!(lookup(&mut cluster, 1, Ino::ROOT, b"d"), Reply::Entry(_)));
+        assert!(matches!(lookup(&mut cluster, 1, dir, b"none"), Reply::NoEntry(_)));
+        let unlink = cluster.submit(0, Request::Unlink { parent: dir, name: b"b"[..].into() });
+        let set = AttrSet { mode: Some(0o600), ..AttrSet::default() };
+        let chmod = cluster.submit(0, Request::SetAttr { ino, set, size: None });
+        assert!(matches!(cluster.wait(0, unlink), Reply::Done));
+        assert!(matches!(cluster.wait(0, chmod), Reply::Attr(..)));
+        let tree = check_whole(&mut cluster);
+        let (attr, _) = tree.inode(ino).expect("it has a name left");
+        assert_eq!((attr.nlink, attr.mode), (1, 0o600), "seed {seed}");
+    }
+}
+
+/// A node that holds an inode in EX may remove it, so it must learn that another node has it open.
+#[test]
+fn open_on_another_node_keeps_an_inode_whose_last_name_its_holder_removes() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 0, b"d");
+        let (ino, handle) = create(&mut cluster, 0, dir, b"a");
+        let data = WriteData(b"kept"[..].into());
+        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: false });
+        cluster.call(0, Request::Release { ino, handle, flock: None });
+        lookup(&mut cluster, 1, Ino::ROOT, b"d");
+        assert!(matches!(lookup(&mut cluster, 1, dir, b"a"), Reply::Entry(_)));
+        // Node 0 changes the directory until it has it in EX again, and links the file there.
+        for index in 0..40 {
+            create(&mut cluster, 0, dir, format!("n{index}").as_bytes());
+        }
+        let link = cluster.call(0, Request::Link { ino, parent: dir, name: b"b"[..].into() });
+        assert!(matches!(link, Reply::Entry(_)));
+        let opened = cluster.call(1, Request::Open { ino, open: OpenMode::default() });
+        assert!(matches!(opened, Reply::Opened(_)), "seed {seed}: {opened:?}");
+        for name in [b"a", b"b"] {
+            let done = cluster.call(0, Request::Unlink { parent: dir, name: name[..].into() });
+            assert!(matches!(done, Reply::Done));
+        }
+        match cluster.call(1, Request::Read { ino, offset: 0, len: 100 }) {
+            Reply::Data(data) => assert_eq!(data, b"kept"),
+            other => panic!("seed {seed}: read answered {other:?}"),
+        }
+    }
+}
+
+/// What is told for one use is not shown to those who ask later.
+#[test]
+fn size_that_was_glimpsed_is_not_shown_again() {
+    let mut cluster = cluster(1, 2);
+    let dir = mkdir(&mut cluster, 0, b"d");
+    lookup(&mut cluster, 1, Ino::ROOT, b"d");
+    assert!(matches!(lookup(&mut cluster, 1, dir, b"none"), Reply::NoEntry(_)));
+    let (ino, _) = create(&mut cluster, 0, dir, b"a");
+    for len in 1..20 {
+        let data = WriteData(vec![1; 1].into());
+        let write = Request::Write { ino, offset: len - 1, data, append: false, kill_privileges: false };
+        assert!(matches!(cluster.call(0, write), Reply::Written { .. }));
+        let size = if len % 2 == 0 {
+            match cluster.call(1, Request::GetAttr { ino }) {
+                Reply::Attr(attr, _) => attr.size,
+                other => panic!("getattr answered {other:?}"),
+            }
+        } else {
+            match lookup(&mut cluster, 1, dir, b"a") {
+                Reply::Entry(entry) => entry.attr.size,
+                other => panic!("lookup answered {other:?}"),
+            }
+        };
+        assert_eq!(size, len);
+    }
+}
