@@ -3,8 +3,8 @@
 //! Invariants:
 //!
 //! - Only segments that no member owns are cleaned, and content that a node holds in EX is never re-pointed:
-//!   its next batch could bring the old extents back. It is asked back to PR first; who got EX again while the
-//!   bytes were copied keeps the old extents until the next round.
+//!   its next batch could bring the old extents back. It is asked back first, before the bytes are read and
+//!   again, if somebody got EX meanwhile, before they are pointed to.
 //! - An extent is re-pointed only if it still stands as it was read, to a copy that is durable.
 //! - Readers are told like of any other change, and the old segment goes after the barrier that every empty
 //!   segment waits for.
@@ -31,6 +31,8 @@ pub(crate) enum Cleaner {
     Gathering { victims: BTreeSet<SegmentId>, left: usize, extents: Vec<(Ino, Extent)> },
     /// The driver copies to these segments, which are nobody else's.
     Copying { segments: Vec<SegmentId> },
+    /// Files are pointed to the copies, one task each.
+    Repointing { segments: Vec<SegmentId>, left: usize, moved: u64 },
 }
 
 /// Where a file's content is.
@@ -83,6 +85,7 @@ impl Master {
             victims.insert(segment);
         }
         if !victims.is_empty() {
+            self.look_again();
             self.outputs.push_back(Output::FindFiles { list: victims.iter().copied().collect() });
             self.cleaner = Cleaner::Finding { victims };
         }
@@ -168,10 +171,37 @@ impl Master {
         for copy in copies {
             files.entry(copy.ino).or_default().push(copy);
         }
-        let mut moved = 0;
-        for (ino, copies) in files {
-            moved += self.repoint(ino, &copies);
+        self.cleaner = Cleaner::Repointing { segments, left: files.len(), moved: 0 };
+        self.tasks.extend(files.into_iter().map(|(ino, copies)| Task::Repoint { ino, copies }));
+        self.end_cleaning();
+        self.settle();
+    }
+
+    /// Re-points a file once nobody holds it in EX.
+    pub(crate) fn try_repoint(&mut self, ino: Ino, copies: Vec<Copied>) {
+        let resource = self.placed_content(ino).map(|placed| placed.resource);
+        if let Some(resource) = resource
+            && !self.table.is_met(NodeId(0), resource, lock::Need::Change)
+        {
+            // A writer got it back while the bytes were copied.
+            return self.wait_for(NodeId(0), resource, lock::Need::Change, Task::Repoint { ino, copies });
         }
+        let bytes = self.repoint(ino, &copies);
+        if let Some(resource) = resource {
+            self.table.settle(self.clock.now, resource);
+        }
+        if let Cleaner::Repointing { left, moved, .. } = &mut self.cleaner {
+            *left -= 1;
+            *moved += bytes;
+        }
+        self.end_cleaning();
+    }
+
+    /// Ends the round when every file was seen to.
+    fn end_cleaning(&mut self) {
+        let Cleaner::Repointing { segments, left: 0, moved } = &mut self.cleaner else { return };
+        let (segments, moved) = (std::mem::take(segments), *moved);
+        self.cleaner = Cleaner::Idle;
         self.metrics.segment_bytes_cleaned.add(moved);
         // What was not used of them has no record.
         for segment in segments {
@@ -182,15 +212,11 @@ impl Master {
         if moved > 0 {
             self.look_for_segments();
         }
-        self.settle();
     }
 
     /// Re-points the extents of a file that still stand. Returns how many bytes.
     fn repoint(&mut self, ino: Ino, copies: &[Copied]) -> u64 {
         let Some(placed) = self.placed_content(ino) else { return 0 };
-        if !self.table.is_met(NodeId(0), placed.resource, lock::Need::Change) {
-            return 0;
-        }
         let Placed { parent, mut content, entry, .. } = placed;
         let mut deltas = chunk::LiveDeltas::new();
         let (mut moved, mut changes) = (0, Vec::new());
@@ -261,7 +287,7 @@ impl Master {
     /// Whether the cleaner is writing to a segment.
     pub(crate) fn is_cleaners(&self, segment: SegmentId) -> bool {
         match &self.cleaner {
-            Cleaner::Copying { segments } => segments.contains(&segment),
+            Cleaner::Copying { segments } | Cleaner::Repointing { segments, .. } => segments.contains(&segment),
             Cleaner::Idle | Cleaner::Finding { .. } | Cleaner::Gathering { .. } => false,
         }
     }

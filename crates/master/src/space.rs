@@ -56,8 +56,7 @@ impl Master {
     /// Takes in a segment's count as a commit leaves it.
     pub(crate) fn note_live_bytes(&mut self, segment: SegmentId, live_bytes: u64) {
         // Before long the store is looked at again: there may be something to clean.
-        let look = self.clock.now + PAUSE_LOOK;
-        self.space.list_due = Some(self.space.list_due.map_or(look, |due| due.min(look)));
+        self.look_again();
         if live_bytes > 0 {
             self.space.empty.remove(&segment);
         } else if self.space.empty.insert(segment) {
@@ -93,6 +92,12 @@ impl Master {
     pub(crate) fn look_for_segments(&mut self) {
         let due = self.clock.now + PAUSE_ROUND;
         self.space.list_due = Some(self.space.list_due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    /// Has the store listed again although nothing changes meanwhile.
+    pub(crate) fn look_again(&mut self) {
+        let look = self.clock.now + PAUSE_LOOK;
+        self.space.list_due = Some(self.space.list_due.map_or(look, |due| due.min(look)));
     }
 
     fn call_round(&mut self, pause: Micros) {

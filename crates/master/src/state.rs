@@ -174,6 +174,8 @@ pub(crate) enum Task {
     Own { op: meta::Op },
     /// The cleaner's look at a file: the pages that the segments to be cleaned were written for.
     Gather { ino: Ino, pages: BTreeSet<u64> },
+    /// The cleaner points a file to copies.
+    Repoint { ino: Ino, copies: Vec<chunk::Copied> },
     /// What remains to be done for a node that asked to write a covered file.
     Write { node: NodeId, request: u64, ino: Ino },
     /// The line of a resource goes on.
@@ -361,6 +363,7 @@ impl Master {
             Task::Ship { node, seq, op, now } => self.try_ship(node, seq, op, now),
             Task::Own { op } => self.try_own(op),
             Task::Gather { ino, pages } => self.gather(ino, pages),
+            Task::Repoint { ino, copies } => self.try_repoint(ino, copies),
             Task::Write { node, request, ino } => self.try_acquire(node, request, wire::Want::Write { ino }),
             Task::Settle { resource } => self.table.settle(self.clock.now, resource),
         }

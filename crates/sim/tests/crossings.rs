@@ -1,7 +1,7 @@
 //! Cases in which two things cross on their way, set up by hand.
 
-use meta::FileKind;
 use meta::ops::AttrSet;
+use meta::{FileKind, FsError};
 use sim::{Cluster, ClusterConfig, Tree};
 use types::Ino;
 use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
@@ -141,5 +141,30 @@ fn size_that_was_glimpsed_is_not_shown_again() {
             }
         };
         assert_eq!(size, len);
+    }
+}
+
+/// Both wait for the same directory; that the first is refused must not keep the second waiting.
+#[test]
+fn next_in_line_has_its_turn_when_the_one_before_is_refused() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 3);
+        create(&mut cluster, 0, Ino::ROOT, b"b");
+        create(&mut cluster, 0, Ino::ROOT, b"a");
+        let waiting = [1, 2].map(|node| {
+            let (spec, open) = (spec(FileKind::File), OpenMode::default());
+            let name = b"a"[..].into();
+            (
+                node,
+                cluster
+                    .submit(node, Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true }),
+            )
+        });
+        for (node, id) in waiting {
+            match cluster.wait(node, id) {
+                Reply::Error(FsError::Exists) => {}
+                other => panic!("seed {seed}: create answered {other:?}"),
+            }
+        }
     }
 }

@@ -65,14 +65,29 @@ fn everything_dies_now_and_then() {
 
 #[test]
 fn few_tokens_and_short_times() {
-    run_all(10, |seed| {
-        let mut config = ProcessesConfig { directories: 90, ..config(seed, 3, 6, 200) };
-        config.cluster.core.token_limit = 64;
-        config.cluster.core.hold = Hold { minimum: Micros(30), idle: Micros(10) };
-        config.cluster.core.quiet = Micros(50);
-        config.cluster.core.linger = Micros(20);
-        config.cluster.core.commit_interval = Micros(3_000);
-        config.cluster.listing_entries = 3;
-        config
+    run_all(10, tight);
+}
+
+#[test]
+fn few_tokens_and_short_times_with_deaths() {
+    run_all(10, |seed| ProcessesConfig {
+        deaths: Deaths { master_every: 3000, node_every: 3000, power_every: 9000 },
+        ..tight(seed)
     });
+}
+
+#[test]
+fn many_processes_on_two_nodes() {
+    run_all(6, |seed| ProcessesConfig { directories: 1, ..config(seed, 2, 12, 200) });
+}
+
+fn tight(seed: u64) -> ProcessesConfig {
+    let mut config = ProcessesConfig { directories: 90, ..config(seed, 3, 6, 200) };
+    config.cluster.core.token_limit = 64;
+    config.cluster.core.hold = Hold { minimum: Micros(30), idle: Micros(10) };
+    config.cluster.core.quiet = Micros(50);
+    config.cluster.core.linger = Micros(20);
+    config.cluster.core.commit_interval = Micros(3_000);
+    config.cluster.listing_entries = 3;
+    config
 }

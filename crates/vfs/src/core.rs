@@ -253,7 +253,10 @@ impl Core {
         match parked.key {
             WaitKey::Lock(request) if self.link == Link::Up => self.send(ToMaster::CancelLock { request }),
             // Nobody is there to cancel it; the next master does not hear of it.
-            WaitKey::Lock(request) => self.on_locked(request, Some(FsError::Interrupted), None),
+            WaitKey::Lock(request) if matches!(self.lock_calls.get(&request), Some(wire::LockOp::Set { .. })) => {
+                self.on_locked(request, Some(FsError::Interrupted), None);
+            }
+            WaitKey::Lock(_) => {}
             WaitKey::Ship(_) => {}
             WaitKey::Want(_)
             | WaitKey::Fetch(_)

@@ -1,0 +1,226 @@
+//! What a process does to names that others use too: judged when all is quiet, or by what must always hold.
+
+use meta::FileKind;
+use meta::FsError;
+use meta::ops::RenameMode;
+use types::Ino;
+use vfs::{OpenMode, Reply, Request, WriteData};
+use wire::{ByteLock, LockKind, LockOwner};
+
+use super::*;
+
+impl Process {
+    /// Shared names: anything may be there, but nothing worse than being too late may happen.
+    pub(super) async fn meddle(&self) {
+        let (dir, to) = (self.shared().await, self.shared().await);
+        let (name, new_name) = (shared_name(self.random(4)), shared_name(self.random(4)));
+        let found = self.lookup(dir, &name).await;
+        let target = self.lookup(to, &new_name).await;
+        let reply = match self.random(6) {
+            0 | 1 => {
+                let open = OpenMode { write: true, ..OpenMode::default() };
+                let exclusive = self.random(2) == 0;
+                let spec = spec(FileKind::File);
+                self.call(Request::Create {
+                    parent: Ino(dir),
+                    name: name.clone().into(),
+                    spec,
+                    open,
+                    exclusive,
+                })
+                .await
+            }
+            2 | 3 => self.call(Request::Unlink { parent: Ino(dir), name: name.clone().into() }).await,
+            4 => {
+                let mode = RenameMode::Replace;
+                let (name, new_name) = (name.clone().into(), new_name.clone().into());
+                self.call(Request::Rename { parent: Ino(dir), name, new_parent: Ino(to), new_name, mode })
+                    .await
+            }
+            _ => {
+                let Ok(ino) = found else { return };
+                self.call(Request::Link { ino: Ino(ino), parent: Ino(to), name: new_name.clone().into() })
+                    .await
+            }
+        };
+        self.kernel(|k| {
+            k.changed(Ino(dir), &name);
+            k.changed(Ino(to), &new_name);
+            for ino in [found, target].into_iter().flatten() {
+                k.attrs.remove(&Ino(ino));
+            }
+        });
+        match reply {
+            Reply::Created(entry, opened) => {
+                let ino = entry.attr.ino;
+                let data = WriteData(vec![self.id as u8; 1 + self.random(5000)].into());
+                let write = Request::Write { ino, offset: 0, data, append: false, kill_privileges: false };
+                match self.call(write).await {
+                    Reply::Written { .. } => {}
+                    other => self.fault(&format!("write to shared ino {ino} answered {other:?}")),
+                }
+                self.kernel(|k| drop(k.pages.remove(&ino)));
+                let found = self.done(Request::Release { ino, handle: opened.handle, flock: None }).await;
+                self.expect("release", found, Ok(()));
+            }
+            Reply::Entry(_) | Reply::Done => {}
+            Reply::Error(FsError::Exists | FsError::NotFound | FsError::Stale) => {}
+            other => self.fault(&format!("a change of shared names answered {other:?}")),
+        }
+    }
+
+    pub(super) async fn shared(&self) -> u64 {
+        let (name, ino) = {
+            let shared = self.world.borrow().shared.clone();
+            shared[self.random(shared.len())].clone()
+        };
+        if ino != 1 {
+            let found = self.lookup(1, &name).await;
+            self.expect("a shared directory is there", found.map(|_| ()), Ok(()));
+        }
+        ino
+    }
+
+    /// Several create one name: one wins.
+    pub(super) async fn race(&self) {
+        let dir = self.shared().await;
+        let round = self.world.borrow().round();
+        let name = format!("race{round}").into_bytes();
+        let spec = spec(FileKind::File);
+        let open = OpenMode { write: true, ..OpenMode::default() };
+        match self
+            .call(Request::Create {
+                parent: Ino(dir),
+                name: name.clone().into(),
+                spec,
+                open,
+                exclusive: true,
+            })
+            .await
+        {
+            Reply::Created(entry, opened) => {
+                *self.world.borrow_mut().winners.entry((dir, name)).or_default() += 1;
+                let ino = entry.attr.ino;
+                let found = self.done(Request::Release { ino, handle: opened.handle, flock: None }).await;
+                self.expect("release", found, Ok(()));
+            }
+            Reply::Error(FsError::Exists) => {
+                self.world.borrow_mut().winners.entry((dir, name)).or_default();
+            }
+            other => self.fault(&format!("exclusive create answered {other:?}")),
+        }
+    }
+
+    /// Appends a record to a file that others append to.
+    pub(super) async fn append(&self) {
+        let ino = self.fixed(b"log").await;
+        let open = OpenMode { write: true, append: true, ..OpenMode::default() };
+        let opened = match self.call(Request::Open { ino: Ino(ino), open }).await {
+            Reply::Opened(opened) => opened,
+            other => self.fault(&format!("open answered {other:?}")),
+        };
+        for _ in 0..1 + self.random(3) {
+            let number = self.state(|s| s.appended);
+            let data = WriteData(format!("p{:03}:{number:08};;;", self.id).into_bytes().into());
+            let write =
+                Request::Write { ino: Ino(ino), offset: 0, data, append: true, kill_privileges: false };
+            match self.call(write).await {
+                Reply::Written { len: 16, .. } => self.state(|s| s.appended += 1),
+                other => self.fault(&format!("append answered {other:?}")),
+            }
+            self.kernel(|k| k.attrs.remove(&Ino(ino)));
+        }
+        let found = self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: None }).await;
+        self.expect("release", found, Ok(()));
+    }
+
+    pub(super) async fn fixed(&self, name: &[u8]) -> u64 {
+        match self.lookup(1, name).await {
+            Ok(ino) => ino,
+            Err(error) => self.fault(&format!("{:?} is {error:?}", String::from_utf8_lossy(name))),
+        }
+    }
+
+    /// Adds one to a number in a file, under a lock.
+    pub(super) async fn count(&self) {
+        let ino = self.fixed(b"count").await;
+        // All use one kind: the two do not see each other.
+        let kind = if self.world.borrow().seed % 2 == 0 { LockKind::Posix } else { LockKind::Flock };
+        let opened = match self
+            .call(Request::Open { ino: Ino(ino), open: OpenMode { write: true, ..OpenMode::default() } })
+            .await
+        {
+            Reply::Opened(opened) => opened,
+            other => self.fault(&format!("open answered {other:?}")),
+        };
+        let owner = LockOwner(self.id as u64 + 1);
+        let lock =
+            ByteLock { ino: Ino(ino), kind, owner, pid: self.id as u32, exclusive: true, start: 0, end: 100 };
+        let wait = self.random(4) > 0;
+        self.state(|s| s.interruptible = true);
+        let found = self.done(Request::SetLock { lock, wait }).await;
+        self.state(|s| s.interruptible = false);
+        match found {
+            Ok(()) => {
+                {
+                    let mut world = self.world.borrow_mut();
+                    let id = self.id;
+                    if let Some(other) = world.critical.replace(id) {
+                        drop(world);
+                        self.fault(&format!("process {other} holds the lock too"));
+                    }
+                }
+                let data = self.read_pages(ino).await;
+                let old = data.get(..8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+                self.write_at(ino, 0, (old + 1).to_le_bytes().to_vec()).await;
+                self.kernel(|k| drop(k.pages.remove(&Ino(ino))));
+                {
+                    let mut world = self.world.borrow_mut();
+                    world.counted += 1;
+                    world.critical = None;
+                }
+                let found = self.done(Request::Unlock { lock }).await;
+                self.expect("unlock", found, Ok(()));
+            }
+            Err(FsError::WouldBlock) if !wait => {}
+            Err(FsError::Interrupted) => {}
+            Err(error) => self.fault(&format!("a lock was refused: {error:?}")),
+        }
+        let found =
+            self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: Some(owner) }).await;
+        self.expect("release", found, Ok(()));
+    }
+
+    /// Reads what another process writes.
+    pub(super) async fn peek(&self) {
+        let dir = self.shared().await;
+        let all: Vec<_> = self.listing(dir).await.into_iter().filter(|e| e.2 == FileKind::File).collect();
+        if all.is_empty() {
+            return;
+        }
+        let (name, _, _) = all[self.random(all.len())].clone();
+        let Ok(ino) = self.lookup(dir, &name).await else { return };
+        match self.call(Request::Open { ino: Ino(ino), open: OpenMode::default() }).await {
+            Reply::Opened(opened) => {
+                if name != b"log" && !self.kernel(|k| k.pages.contains_key(&Ino(ino))) {
+                    match self.call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20 }).await {
+                        Reply::Data(data) => self.kernel(|k| drop(k.pages.insert(Ino(ino), data))),
+                        Reply::ReadJob(job) => {
+                            let mut world = self.world.borrow_mut();
+                            let node = world.states[self.id].node;
+                            let clock = world.cluster.clock();
+                            world.cluster.core(node).read_done(clock, job.pin);
+                        }
+                        // Something else has the name by now.
+                        Reply::Error(FsError::IsDirectory) => {}
+                        other => self.fault(&format!("read answered {other:?}")),
+                    }
+                }
+                let _ =
+                    self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: None }).await;
+            }
+            Reply::Error(_) => {}
+            other => self.fault(&format!("open answered {other:?}")),
+        }
+    }
+}
