@@ -287,7 +287,9 @@ impl Master {
     /// Whether the cleaner is writing to a segment.
     pub(crate) fn is_cleaners(&self, segment: SegmentId) -> bool {
         match &self.cleaner {
-            Cleaner::Copying { segments } | Cleaner::Repointing { segments, .. } => segments.contains(&segment),
+            Cleaner::Copying { segments } | Cleaner::Repointing { segments, .. } => {
+                segments.contains(&segment)
+            }
             Cleaner::Idle | Cleaner::Finding { .. } | Cleaner::Gathering { .. } => false,
         }
     }

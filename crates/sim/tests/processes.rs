@@ -58,7 +58,7 @@ fn what_a_loss_of_power_leaves_is_a_prefix() {
 #[test]
 fn everything_dies_now_and_then() {
     run_all(10, |seed| ProcessesConfig {
-        deaths: Deaths { master_every: 3000, node_every: 3000, power_every: 9000 },
+        deaths: Deaths { master_every: 700, node_every: 1500, power_every: 6000 },
         ..config(seed, 4, 8, 200)
     });
 }
@@ -71,9 +71,16 @@ fn few_tokens_and_short_times() {
 #[test]
 fn few_tokens_and_short_times_with_deaths() {
     run_all(10, |seed| ProcessesConfig {
-        deaths: Deaths { master_every: 3000, node_every: 3000, power_every: 9000 },
+        deaths: Deaths { master_every: 600, node_every: 2000, power_every: 9000 },
         ..tight(seed)
     });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let deaths = Deaths { master_every: 700, node_every: 1500, power_every: 6000 };
+    let [a, b] = [(); 2].map(|()| run_processes(ProcessesConfig { deaths, ..config(3, 3, 6, 100) }));
+    assert_eq!((a.trace, a.figures, a.coverage), (b.trace, b.figures, b.coverage));
 }
 
 #[test]

@@ -253,7 +253,9 @@ impl Core {
         match parked.key {
             WaitKey::Lock(request) if self.link == Link::Up => self.send(ToMaster::CancelLock { request }),
             // Nobody is there to cancel it; the next master does not hear of it.
-            WaitKey::Lock(request) if matches!(self.lock_calls.get(&request), Some(wire::LockOp::Set { .. })) => {
+            WaitKey::Lock(request)
+                if matches!(self.lock_calls.get(&request), Some(wire::LockOp::Set { .. })) =>
+            {
                 self.on_locked(request, Some(FsError::Interrupted), None);
             }
             WaitKey::Lock(_) => {}
