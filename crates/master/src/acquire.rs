@@ -4,7 +4,7 @@
 use lock::Need;
 use meta::{Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Key, StoredInode};
 use types::{Ino, LockMode, NodeId, ResourceId};
-use wire::{FetchWhat, FromMaster, Grant, GrantData, Listing, Want};
+use wire::{Ahead, FetchWhat, FromMaster, Grant, GrantData, Listing, Want};
 
 use crate::state::{Master, Task};
 
@@ -22,11 +22,11 @@ pub(crate) struct Glimpse {
 }
 
 impl Master {
-    pub(crate) fn try_acquire(&mut self, node: NodeId, request: u64, want: Want) {
+    pub(crate) fn try_acquire(&mut self, node: NodeId, request: u64, want: Want, ahead: Ahead) {
         if !self.members.contains_key(&node) {
             return;
         }
-        if let Err(error) = self.acquire(node, request, want) {
+        if let Err(error) = self.acquire(node, request, want, ahead) {
             let message = FromMaster::Acquired {
                 request,
                 error: Some(error),
@@ -38,10 +38,10 @@ impl Master {
         }
     }
 
-    fn acquire(&mut self, node: NodeId, request: u64, want: Want) -> Result<(), FsError> {
+    fn acquire(&mut self, node: NodeId, request: u64, want: Want, ahead: Ahead) -> Result<(), FsError> {
         let ino = want.ino();
         let Some(stored) = self.read::<StoredInode>(Key::Inode(ino))? else { return Err(FsError::Stale) };
-        let task = Task::Acquire { node, request, want };
+        let task = Task::Acquire { node, request, want, ahead };
         match (want, stored) {
             (Want::Directory { .. }, StoredInode::Covered { .. } | StoredInode::Own { .. }) => {
                 Err(FsError::NotDirectory)
@@ -99,13 +99,13 @@ impl Master {
             return Ok(());
         }
         if !self.table.is_met(node, resource, need) {
-            self.ask_ahead(node, dir);
+            self.ask_ahead(node, dir, ahead_of(&task));
             self.wait_for(node, resource, need, task);
             return Ok(());
         }
         let grant = self.grant_directory(node, dir, LockMode::Pr)?;
         let mut grants = vec![grant];
-        self.prefetch(node, dir, &mut grants);
+        self.prefetch(node, dir, ahead_of(&task), &mut grants);
         self.answer(node, request, grants);
         self.table.settle(self.clock.now, resource);
         Ok(())
@@ -227,7 +227,8 @@ impl Master {
             None => {
                 // Given back meanwhile: what it flushed is in the engine.
                 let want = Want::Attr { ino: glimpse.ino };
-                self.tasks.push_back(Task::Acquire { node: glimpse.node, request: glimpse.request, want });
+                let (node, request) = (glimpse.node, glimpse.request);
+                self.tasks.push_back(Task::Acquire { node, request, want, ahead: Ahead::default() });
                 return;
             }
         }
@@ -304,6 +305,14 @@ impl Master {
         for seq in seqs {
             self.on_glimpsed(seq, Vec::new());
         }
+    }
+}
+
+/// What a task says of the walk that it is a step of.
+fn ahead_of(task: &Task) -> Ahead {
+    match task {
+        Task::Acquire { ahead, .. } => ahead.clone(),
+        _ => Ahead::default(),
     }
 }
 

@@ -7,7 +7,6 @@ use types::{BatchSeq, Ino, LockMode, Micros, NodeId, OpSeq, ResourceId};
 use wire::{FromMaster, PROTOCOL_VERSION};
 
 use crate::commit::own_write;
-use crate::prefetch::Walk;
 use crate::record::{MemberRecord, SegmentRange};
 use crate::state::{Master, PeerId};
 
@@ -32,8 +31,6 @@ pub(crate) struct Member {
     pub releases_seen: u64,
     /// Revokes to be sent to it.
     pub revokes: Vec<(ResourceId, LockMode)>,
-    /// Its walk.
-    pub walk: Walk,
 }
 
 /// A hello.
@@ -104,7 +101,6 @@ impl Master {
             results: BTreeSet::new(),
             releases_seen: 0,
             revokes: Vec::new(),
-            walk: Walk::default(),
         };
         self.members.insert(node, member);
         self.peers.insert(peer, Some(node));

@@ -1,126 +1,152 @@
 //! Walks: a node that goes from directory to directory is granted those that it will come to next.
 //!
-//! This is why a walk costs few messages: the first directory asked for brings the next ones along, ever more
-//! while the walk goes on. Directories that another node holds in EX but does not use are asked back in one
+//! This is why a walk costs few messages: a directory asked for brings others along, ever more while the walk goes
+//! on. The node knows where its walk is going and how much of what was brought it has used ([`Ahead`]); the master adds
+//! what lies under that. Directories that another node holds in EX but does not use are asked back in one
 //! message, for the walk to find them free when it comes there.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use meta::{Child, FileKind, Key, StoredInode};
+use meta::{Child, FileKind};
 use types::{Ino, LockMode, NodeId, ResourceId};
-use wire::{FromMaster, Grant, GrantData};
+use wire::{Ahead, FromMaster, Grant, GrantData};
 
 use crate::state::Master;
 
-/// Where a node's walk stands.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Walk {
-    /// Directories asked for in a row whose parent the node has.
-    steps: u32,
-}
+/// What is asked back for a walk, by holder.
+type AskBack = BTreeMap<NodeId, Vec<(ResourceId, LockMode)>>;
 
 impl Master {
-    /// Adds grants of directories that a walk through `dir` will come to.
-    pub(crate) fn prefetch(&mut self, node: NodeId, dir: Ino, grants: &mut Vec<Grant>) {
-        let parent = match grants.first().map(|g| &g.data) {
-            Some(GrantData::Directory { inode, .. }) => inode.attr.parent,
-            Some(_) | None => return,
-        };
-        let is_step = parent != dir && self.table.mode(node, ResourceId::dir(parent)) != LockMode::Nl;
-        let Some(member) = self.members.get_mut(&node) else { return };
-        member.walk.steps = if is_step { member.walk.steps + 1 } else { 0 };
-        if member.walk.steps < STEPS_MIN {
-            return;
-        }
-        let window = 4usize.saturating_pow(member.walk.steps - STEPS_MIN + 1).min(WINDOW_MAX);
-        let mut ask: BTreeMap<NodeId, Vec<(ResourceId, LockMode)>> = BTreeMap::new();
-        let mut bytes = weight(&grants[0]);
-        let mut queue = VecDeque::from([dir]);
-        queue.extend(self.siblings_after(parent, dir));
-        let (mut granted, mut seen) = (0usize, 0usize);
-        while let Some(next) = queue.pop_front() {
+    /// Adds grants of directories that a walk through `dir` will come to, and asks back what lies there and is
+    /// held by others: the next step of the walk finds it free.
+    pub(crate) fn prefetch(&mut self, node: NodeId, dir: Ino, ahead: Ahead, grants: &mut Vec<Grant>) {
+        let window = window_of(&ahead);
+        let Some(first) = grants.first().filter(|_| window > 0) else { return };
+        let mut bytes = weight(first);
+        let mut ask = AskBack::new();
+        let mut route = Route::new(directories_of(first), ahead.dirs);
+        let (mut brought, mut asked, mut seen) = (0, 0, 0);
+        while let Some((next, side)) = route.next() {
             seen += 1;
-            if granted >= window || bytes >= BYTES_MAX || seen > 4 * WINDOW_MAX {
+            let is_full = brought >= window || bytes >= BYTES_MAX;
+            // Beyond what is granted only those are of interest that somebody else holds, if anybody does.
+            if seen > 4 * window || asked >= window || is_full && asked == 0 {
                 break;
             }
             let resource = ResourceId::dir(next);
-            if next != dir {
-                if self.table.mode(node, resource) != LockMode::Nl || self.is_changing(resource) {
-                    continue;
-                }
-                if !self.table.may_grant(node, resource, LockMode::Pr) {
-                    if let Some(holder) = self.table.exclusive_holder(resource) {
-                        ask.entry(holder).or_default().push((resource, LockMode::Pr));
-                    }
-                    granted += 1;
-                    continue;
-                }
-                let Ok(grant) = self.grant_directory(node, next, LockMode::Pr) else { continue };
-                bytes += weight(&grant);
-                granted += 1;
-                grants.push(grant);
+            if next == dir || self.table.mode(node, resource) != LockMode::Nl || self.is_changing(resource) {
+                continue;
             }
-            // Depth first, as tools walk: children come before the rest of the queue.
-            for child in self.subdirectories(grants.last()).into_iter().rev() {
-                queue.push_front(child);
-            }
+            let children = if self.note_held(node, resource, &mut ask) {
+                asked += 1;
+                self.listing(next, 0).map(|listing| directories_in(&listing))
+            } else if is_full || !self.table.may_grant(node, resource, LockMode::Pr) {
+                continue;
+            } else {
+                self.grant_directory(node, next, LockMode::Pr).map(|grant| {
+                    let children = directories_of(&grant);
+                    bytes += weight(&grant);
+                    brought += 1;
+                    grants.push(grant);
+                    children
+                })
+            };
+            route.add(children.unwrap_or_default(), side);
         }
-        for (holder, list) in ask {
-            self.send(holder, FromMaster::Revoke { list, speculative: true });
-        }
+        log::debug!("walk of node {node}: D({dir}) brings {brought} more, {bytes} bytes; {asked} asked back");
+        self.ask_back(ask);
     }
 
     /// A walk has come to a directory that another node holds in EX. What lies ahead and is held likewise is
     /// asked back together with it, so that one answer brings it all.
-    pub(crate) fn ask_ahead(&mut self, node: NodeId, dir: Ino) {
-        let Ok(Some(StoredInode::Directory { inode })) = self.read(Key::Inode(dir)) else { return };
-        let parent = inode.attr.parent;
-        let steps = self.members.get(&node).map_or(0, |m| m.walk.steps) + 1;
-        let is_step = parent != dir && self.table.mode(node, ResourceId::dir(parent)) != LockMode::Nl;
-        if !is_step || steps < STEPS_MIN {
-            return;
-        }
-        let window = 4usize.saturating_pow(steps - STEPS_MIN + 1).min(WINDOW_MAX);
-        let mut ask: BTreeMap<NodeId, Vec<(ResourceId, LockMode)>> = BTreeMap::new();
-        let mut queue = VecDeque::from([dir]);
-        queue.extend(self.siblings_after(parent, dir));
-        let (mut asked, mut seen) = (0usize, 0usize);
-        while let Some(next) = queue.pop_front() {
+    pub(crate) fn ask_ahead(&mut self, node: NodeId, dir: Ino, ahead: Ahead) {
+        let window = window_of(&ahead);
+        let Some(listing) = self.listing(dir, 0).ok().filter(|_| window > 0) else { return };
+        let mut ask = AskBack::new();
+        let mut route = Route::new(directories_in(&listing), ahead.dirs);
+        let (mut asked, mut seen) = (0, 0);
+        while let Some((next, side)) = route.next() {
             seen += 1;
-            if asked >= window || seen > 2 * WINDOW_MAX {
+            if asked >= window || seen > 2 * window {
                 break;
             }
-            let resource = ResourceId::dir(next);
-            if next != dir
-                && let Some(holder) = self.table.exclusive_holder(resource).filter(|holder| *holder != node)
-            {
-                ask.entry(holder).or_default().push((resource, LockMode::Pr));
-                asked += 1;
+            if next == dir {
+                continue;
             }
-            let Ok(listing) = self.listing(next, 0) else { continue };
-            for child in directories_in(&listing).into_iter().rev() {
-                queue.push_front(child);
-            }
+            asked += usize::from(self.note_held(node, ResourceId::dir(next), &mut ask));
+            let listing = self.listing(next, 0);
+            route.add(listing.map(|listing| directories_in(&listing)).unwrap_or_default(), side);
         }
+        self.ask_back(ask);
+    }
+
+    /// Notes a directory that another node holds in EX; returns whether one does.
+    fn note_held(&self, node: NodeId, resource: ResourceId, ask: &mut AskBack) -> bool {
+        let holder = self.table.exclusive_holder(resource).filter(|holder| *holder != node);
+        if let Some(holder) = holder {
+            ask.entry(holder).or_default().push((resource, LockMode::Pr));
+        }
+        holder.is_some()
+    }
+
+    fn ask_back(&mut self, ask: AskBack) {
         for (holder, list) in ask {
             self.send(holder, FromMaster::Revoke { list, speculative: true });
         }
     }
+}
 
-    fn subdirectories(&self, grant: Option<&Grant>) -> Vec<Ino> {
-        let Some(GrantData::Directory { listing, .. }) = grant.map(|g| &g.data) else { return Vec::new() };
-        directories_in(listing)
+/// Directories in the order in which a walk may come to them: by turns those below where it is, depth first, and those
+/// beside it. Some tools read a directory before they look at the next one, others look at all of them first.
+struct Route {
+    below: VecDeque<Ino>,
+    beside: VecDeque<Ino>,
+    turn: Side,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Below,
+    Beside,
+}
+
+impl Route {
+    fn new(below: Vec<Ino>, beside: Vec<Ino>) -> Self {
+        Self { below: below.into(), beside: beside.into(), turn: Side::Below }
     }
 
-    /// Directories that come after `dir` in its parent, as far as one listing reaches.
-    fn siblings_after(&self, parent: Ino, dir: Ino) -> Vec<Ino> {
-        if !matches!(self.read(Key::Inode(parent)), Ok(Some(StoredInode::Directory { .. }))) {
-            return Vec::new();
+    fn next(&mut self) -> Option<(Ino, Side)> {
+        let side = match self.turn {
+            Side::Below if self.below.is_empty() => Side::Beside,
+            Side::Beside if self.beside.is_empty() => Side::Below,
+            turn => turn,
+        };
+        let (queue, turn) = match side {
+            Side::Below => (&mut self.below, Side::Beside),
+            Side::Beside => (&mut self.beside, Side::Below),
+        };
+        self.turn = turn;
+        queue.pop_front().map(|ino| (ino, side))
+    }
+
+    /// What lies below a directory that came from `side`: next, or after everything below those before it.
+    fn add(&mut self, children: Vec<Ino>, side: Side) {
+        match side {
+            Side::Below => children.into_iter().rev().for_each(|child| self.below.push_front(child)),
+            Side::Beside => self.below.extend(children),
         }
-        let Ok(listing) = self.listing(parent, 0) else { return Vec::new() };
-        let after = listing.entries.iter().skip_while(|(_, e)| e.ino != dir).skip(1);
-        let is_dir = |child: &Child| matches!(child, Child::Own { kind: FileKind::Directory });
-        after.filter(|(_, e)| is_dir(&e.child)).map(|(_, e)| e.ino).take(WINDOW_MAX).collect()
+    }
+}
+
+/// Directories to bring along.
+fn window_of(ahead: &Ahead) -> usize {
+    usize::try_from(ahead.window).map_or(WINDOW_MAX, |window| window.min(WINDOW_MAX))
+}
+
+fn directories_of(grant: &Grant) -> Vec<Ino> {
+    match &grant.data {
+        GrantData::Directory { listing, .. } => directories_in(listing),
+        GrantData::Held {} | GrantData::Attr { .. } | GrantData::Content { .. } => Vec::new(),
     }
 }
 
@@ -151,6 +177,7 @@ fn weight(grant: &Grant) -> usize {
     }
 }
 
-const STEPS_MIN: u32 = 2;
+/// Directories that one grant brings along at most.
 const WINDOW_MAX: usize = 512;
+/// Bytes of one message of grants, about.
 const BYTES_MAX: usize = 1 << 20;

@@ -167,7 +167,7 @@ pub struct Master {
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
     /// A node's acquire.
-    Acquire { node: NodeId, request: u64, want: wire::Want },
+    Acquire { node: NodeId, request: u64, want: wire::Want, ahead: wire::Ahead },
     /// A node's shipped operation.
     Ship { node: NodeId, seq: OpSeq, op: meta::Op, now: Timespec },
     /// An operation of the master's own.
@@ -231,7 +231,7 @@ impl Master {
         match message {
             ToMaster::Hello { .. } => self.end_membership(node, "it said hello twice".to_owned()),
             ToMaster::Ping {} => self.send(node, FromMaster::Pong {}),
-            ToMaster::Acquire { request, want } => self.try_acquire(node, request, want),
+            ToMaster::Acquire { request, want, ahead } => self.try_acquire(node, request, want, ahead),
             ToMaster::More { dir, after } => self.on_more(node, dir, after),
             ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),
             ToMaster::Ship { seq, acked, now, op } => self.on_ship(node, seq, acked, now, op),
@@ -359,12 +359,14 @@ impl Master {
 
     pub(crate) fn run(&mut self, task: Task) {
         match task {
-            Task::Acquire { node, request, want } => self.try_acquire(node, request, want),
+            Task::Acquire { node, request, want, ahead } => self.try_acquire(node, request, want, ahead),
             Task::Ship { node, seq, op, now } => self.try_ship(node, seq, op, now),
             Task::Own { op } => self.try_own(op),
             Task::Gather { ino, pages } => self.gather(ino, pages),
             Task::Repoint { ino, copies } => self.try_repoint(ino, copies),
-            Task::Write { node, request, ino } => self.try_acquire(node, request, wire::Want::Write { ino }),
+            Task::Write { node, request, ino } => {
+                self.try_acquire(node, request, wire::Want::Write { ino }, wire::Ahead::default());
+            }
             Task::Settle { resource } => self.table.settle(self.clock.now, resource),
         }
     }

@@ -98,24 +98,29 @@ fn creating_by_turns_keeps_both_caches() {
     assert!(messages(&b) - before <= 2, "{} messages for 2,000 stats", messages(&b) - before);
 }
 
+/// A tree of `dirs` directories of `files` files, grouped by a hundred.
+fn make_tree(root: &Path, dirs: usize, files: usize) -> usize {
+    fs::create_dir(root).unwrap();
+    for dir in 0..dirs {
+        let group = root.join(format!("g{}", dir / 100));
+        let sub = group.join(format!("d{dir}"));
+        fs::create_dir_all(&sub).unwrap();
+        for file in 0..files {
+            create(&sub.join(format!("f{file}")));
+        }
+    }
+    1 + dirs.div_ceil(100) + dirs + dirs * files
+}
+
 /// The first walk of a tree that the other node made, and walks of a tree that the kernel knows.
 #[test]
 fn walking_costs_less_than_a_message_or_request_for_a_hundred_inodes() {
     let Some(scratch) = Scratch::new() else { return };
     let (a, b) = (scratch.mount("a"), scratch.mount("b"));
-    let root = a.path("tree");
-    fs::create_dir(&root).unwrap();
-    for dir in 0..20 {
-        let sub = root.join(format!("d{dir}"));
-        fs::create_dir(&sub).unwrap();
-        for file in 0..500 {
-            create(&sub.join(format!("f{file}")));
-        }
-    }
+    let inodes = make_tree(&a.path("tree"), 20, 500);
     quiet(&b);
     let before = messages(&b);
-    let inodes = walk(&b.path("tree"));
-    assert_eq!(inodes, 10_021);
+    assert_eq!(walk(&b.path("tree")), inodes);
     let spent = messages(&b) - before;
     assert!(spent < inodes as u64 / 100, "{spent} messages for the first walk of {inodes} inodes");
     walk(&b.path("tree"));
@@ -123,4 +128,28 @@ fn walking_costs_less_than_a_message_or_request_for_a_hundred_inodes() {
     walk(&b.path("tree"));
     let spent = b.stat("fuse_requests_total") - before;
     assert!(spent < inodes as u64 / 100, "{spent} requests for a warm walk of {inodes} inodes");
+}
+
+/// The same with a few files in each directory, made by a node that is not the master and walked by a third; and by a
+/// tool that goes by sorted names.
+#[test]
+fn walking_small_directories_costs_less_than_a_message_for_a_hundred_inodes() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (_master, b, c) = (scratch.mount("a"), scratch.mount("b"), scratch.mount("c"));
+    for (name, by_name) in [("as-listed", false), ("sorted", true)] {
+        let inodes = make_tree(&b.path(name), 1000, 10);
+        quiet(&b);
+        let before = messages(&c);
+        if by_name {
+            let output = Command::new("ls").arg("-lR").arg(c.path(name)).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        } else {
+            assert_eq!(walk(&c.path(name)), inodes);
+        }
+        let spent = messages(&c) - before;
+        assert!(
+            spent < inodes as u64 / 100,
+            "{name}: {spent} messages for the first walk of {inodes} inodes"
+        );
+    }
 }

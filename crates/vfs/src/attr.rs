@@ -306,6 +306,9 @@ impl Core {
         if let Some(dir) = self.cache.dirs.get_mut(&ino) {
             dir.used_at = now;
             dir.forgets_unused = 0;
+            if std::mem::take(&mut dir.ahead) {
+                self.cache.walk.used += 1;
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use meta::{Change, Child, Content, Cookie, Dirent, Inode, InodeAttr};
+use meta::{Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr};
 use rustc_hash::{FxHashMap, FxHashSet};
 use types::{Ino, Micros, Name};
 
@@ -33,6 +33,10 @@ pub struct DirCache {
     pub used_at: Micros,
     /// Forgets since then.
     pub forgets_unused: u32,
+    /// Those of its entries that are directories.
+    pub subdirectories: BTreeMap<Cookie, Ino>,
+    /// Whether it was brought along for a walk that has not come here yet.
+    pub ahead: bool,
 }
 
 /// The directory is complete.
@@ -82,6 +86,8 @@ impl DirCache {
             busy_until: Micros(0),
             used_at: now,
             forgets_unused: 0,
+            subdirectories: BTreeMap::new(),
+            ahead: false,
         }
     }
 
@@ -119,6 +125,10 @@ pub struct Cache {
     pub dirs: FxHashMap<Ino, DirCache>,
     /// Other uncovered inodes held.
     pub owns: FxHashMap<Ino, OwnCache>,
+    /// Where the names of cached directories' subdirectories are.
+    pub parents: FxHashMap<Ino, (Ino, Cookie)>,
+    /// The walk that goes through it.
+    pub walk: crate::walk::Walk,
     /// Inodes that changed their place by the last call of [`Cache::apply`].
     pub moved: Vec<(Ino, Place)>,
 }
@@ -138,28 +148,13 @@ impl Cache {
     /// Applies one change to whatever of it is cached here; the rest is no business of this node.
     pub fn apply(&mut self, change: &Change) {
         match change {
-            Change::PutEntry { parent, cookie, entry } => {
-                let Some(dir) = self.dirs.get_mut(parent) else { return };
-                if cookie.0 > dir.loaded_to {
-                    return;
-                }
-                let place = match &entry.child {
-                    Child::Covered { .. } => Place::Covered(*parent, *cookie),
-                    Child::Own { .. } => Place::Own,
-                };
-                if place != Place::Own {
-                    self.owns.remove(&entry.ino);
-                }
-                self.moved.push((entry.ino, place));
-                dir.negatives.remove(&entry.name);
-                let name_out = dir.entries.get(cookie).is_some_and(|old| {
-                    old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino
-                });
-                dir.entries.insert(*cookie, CachedEntry { dirent: entry.clone(), name_out });
-            }
+            Change::PutEntry { parent, cookie, entry } => self.put_entry(*parent, *cookie, entry),
             Change::DeleteEntry { parent, cookie, .. } => {
-                if let Some(dir) = self.dirs.get_mut(parent) {
-                    dir.entries.remove(cookie);
+                if let Some(dir) = self.dirs.get_mut(parent)
+                    && dir.entries.remove(cookie).is_some()
+                    && let Some(child) = dir.subdirectories.remove(cookie)
+                {
+                    self.forget_parent(child, *parent, *cookie);
                 }
             }
             Change::PutDirectory { ino, inode } => {
@@ -182,7 +177,7 @@ impl Cache {
                 }
             }
             Change::DeleteInode { ino, .. } => {
-                self.dirs.remove(ino);
+                self.drop_dir(*ino);
                 self.owns.remove(ino);
             }
             Change::DeleteContent { ino } => {
@@ -196,6 +191,48 @@ impl Cache {
             | Change::DeleteOrphan { .. }
             | Change::AddTotals { .. }
             | Change::AddLive { .. } => {}
+        }
+    }
+
+    fn put_entry(&mut self, parent: Ino, cookie: Cookie, entry: &Dirent) {
+        let Some(dir) = self.dirs.get_mut(&parent) else { return };
+        if cookie.0 > dir.loaded_to {
+            return;
+        }
+        let place = match &entry.child {
+            Child::Covered { .. } => Place::Covered(parent, cookie),
+            Child::Own { .. } => Place::Own,
+        };
+        if place != Place::Own {
+            self.owns.remove(&entry.ino);
+        }
+        self.moved.push((entry.ino, place));
+        if entry.kind() == FileKind::Directory {
+            self.parents.insert(entry.ino, (parent, cookie));
+            dir.subdirectories.insert(cookie, entry.ino);
+        } else {
+            dir.subdirectories.remove(&cookie);
+        }
+        dir.negatives.remove(&entry.name);
+        let name_out = dir
+            .entries
+            .get(&cookie)
+            .is_some_and(|old| old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino);
+        dir.entries.insert(cookie, CachedEntry { dirent: entry.clone(), name_out });
+    }
+
+    /// Drops a directory.
+    pub fn drop_dir(&mut self, ino: Ino) -> Option<DirCache> {
+        let dir = self.dirs.remove(&ino)?;
+        for (cookie, child) in &dir.subdirectories {
+            self.forget_parent(*child, ino, *cookie);
+        }
+        Some(dir)
+    }
+
+    fn forget_parent(&mut self, child: Ino, parent: Ino, cookie: Cookie) {
+        if self.parents.get(&child) == Some(&(parent, cookie)) {
+            self.parents.remove(&child);
         }
     }
 
@@ -219,6 +256,10 @@ impl Cache {
                 Child::Own { .. } => Place::Own,
             };
             covered.insert(dirent.ino);
+            if dirent.kind() == FileKind::Directory {
+                self.parents.insert(dirent.ino, (ino, cookie));
+                dir.subdirectories.insert(cookie, dirent.ino);
+            }
             self.moved.push((dirent.ino, place));
             dir.entries.insert(cookie, CachedEntry { dirent, name_out: false });
         }

@@ -2,7 +2,7 @@
 
 use meta::{FsError, Inode};
 use types::{Ino, LockMode, ResourceId, ResourceKind};
-use wire::{Grant, GrantData, ToMaster, Want};
+use wire::{Ahead, Grant, GrantData, ToMaster, Want};
 
 use crate::cache::{DirCache, Place};
 use crate::core::Core;
@@ -38,7 +38,13 @@ impl Core {
             self.metrics.tokens_requested.add(requested_kind(want).into(), 1);
             self.send_released();
             self.send_batch(false);
-            self.send(ToMaster::Acquire { request, want });
+            let ahead = match want {
+                Want::Directory { ino } => self.look_ahead(ino),
+                Want::Attr { .. } | Want::Read { .. } | Want::Write { .. } | Want::Open { .. } => {
+                    Ahead::default()
+                }
+            };
+            self.send(ToMaster::Acquire { request, want, ahead });
         }
         WaitKey::Want(want)
     }
@@ -56,6 +62,7 @@ impl Core {
         }
         let Some(want) = self.want_of.remove(&request) else { return };
         self.wants.remove(&want);
+        self.note_brought(want, &granted);
         self.find_place(want.ino(), &granted);
         let key = WaitKey::Want(want);
         // If it came with another directory, that covers the inode, and the master did not note the open.

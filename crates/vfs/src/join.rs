@@ -119,7 +119,7 @@ impl Core {
             self.send_ship(seq);
         }
         for (request, want) in self.want_of.clone() {
-            self.send(ToMaster::Acquire { request, want });
+            self.send(ToMaster::Acquire { request, want, ahead: wire::Ahead::default() });
         }
         for (request, what) in self.fetch_of.clone() {
             self.send(ToMaster::Fetch { request, what });

@@ -31,6 +31,7 @@ mod revoke;
 mod space;
 mod view;
 mod wait;
+mod walk;
 mod xattr;
 
 pub use crate::config::Config;

@@ -477,7 +477,7 @@ impl Core {
         }
         self.live.remove(&ino);
         self.old_content.remove(&ino);
-        self.cache.dirs.remove(&ino);
+        self.cache.drop_dir(ino);
         self.cache.owns.remove(&ino);
         self.set_place(ino, Place::Unknown);
     }

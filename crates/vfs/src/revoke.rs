@@ -343,7 +343,7 @@ impl Core {
         let ino = resource.ino;
         match resource.kind {
             ResourceKind::Dir => {
-                let Some(dir) = self.cache.dirs.remove(&ino) else { return };
+                let Some(dir) = self.cache.drop_dir(ino) else { return };
                 self.sought.retain(|_, covering| *covering != ino);
                 self.wake(WaitKey::Loaded(ino));
                 for entry in dir.entries.values() {

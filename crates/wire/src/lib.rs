@@ -10,7 +10,8 @@ mod to_master;
 pub use frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, FrameError, FrameHeader, decode_payload, encode_frame};
 pub use from_master::{FromMaster, Grant, GrantData, Listing};
 pub use to_master::{
-    BYTE_MAX, ByteLock, FetchWhat, LockKind, LockOp, LockOwner, OpenReport, ReassertPart, ToMaster, Want,
+    Ahead, BYTE_MAX, ByteLock, FetchWhat, LockKind, LockOp, LockOwner, OpenReport, ReassertPart, ToMaster,
+    Want,
 };
 
 /// Version of the protocol. A node and a master of different versions refuse each other by name.

@@ -35,6 +35,8 @@ pub enum ToMaster {
         request: u64,
         /// What is needed.
         want: Want,
+        /// What a walk will need next.
+        ahead: Ahead,
     },
     /// Asks for the next range of entries of a directory the sender holds.
     More {
@@ -141,7 +143,7 @@ pub enum ToMaster {
 codec_enum!(ToMaster, "message to the master", {
     1 => Hello { version, volume, rejoin, epoch, pid, pid_start, label, device },
     2 => Ping {},
-    3 => Acquire { request, want },
+    3 => Acquire { request, want, ahead },
     4 => More { dir, after },
     5 => Fetch { request, what },
     6 => Ship { seq, acked, now, op },
@@ -253,6 +255,17 @@ impl Want {
         }
     }
 }
+
+/// Where a walk is going: directories that the sender is likely to ask for soon. A hint; nothing depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// How many directories to bring along, these and those under them; 0 if there is no walk.
+    pub window: u32,
+    /// Directories without a token here, in the order in which the walk will come to them.
+    pub dirs: Vec<Ino>,
+}
+
+codec_struct!(Ahead { window, dirs });
 
 /// A record that grants do not carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
