@@ -46,6 +46,7 @@ fn options_of(options: &MountOptions) -> node::MountOptions {
         exec: options.exec,
         token_memory_bytes: options.token_memory_bytes,
         log_memory_bytes: options.log_memory_bytes,
+        cache_memory_bytes: options.cache_memory_bytes,
         lease: options.lease,
     }
 }

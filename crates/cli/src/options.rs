@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub token_memory_bytes: u64,
     /// Limit of the write-behind log.
     pub log_memory_bytes: u64,
+    /// Limit of cached directories; none for a quarter of the machine's memory.
+    pub cache_memory_bytes: Option<u64>,
     /// How long a silent node stays a member.
     pub lease: Duration,
 }
@@ -129,6 +131,7 @@ impl MountOptions {
             exec: true,
             token_memory_bytes: 256 << 20,
             log_memory_bytes: 64 << 20,
+            cache_memory_bytes: None,
             lease: Duration::from_secs(10),
         }
     }
@@ -210,6 +213,12 @@ const VALUES: &[(&str, &str, SetValue)] = &[
         set_size(&mut o.token_memory_bytes, v)
     }),
     ("log_memory", "a size of at least 1M, like log_memory=64M", |o, v| set_size(&mut o.log_memory_bytes, v)),
+    ("cache_memory", "a size of at least 1M, like cache_memory=2G", |o, v| {
+        let mut bytes = 0;
+        set_size(&mut bytes, v)?;
+        o.cache_memory_bytes = Some(bytes);
+        Some(())
+    }),
     // For tests: shorter than any network deserves.
     ("lease", "seconds between 0.1 and 600, like lease=10", |o, v| {
         set_seconds(&mut o.lease, v, Duration::from_millis(100), Duration::from_secs(600))
@@ -266,6 +275,7 @@ Mount options:
   dev, suid, exec            and nodev, nosuid, noexec; users get nodev,nosuid
   token_memory=SIZE          budget of the volume's master for tokens [256M]
   log_memory=SIZE            limit of this node's write-behind log [64M]
+  cache_memory=SIZE          limit of this node's cached directories [a quarter of the memory]
 Words of fstab (defaults, _netdev, nofail, user, x-systemd.* and the like) are passed over.";
 
 fn is_ignored(name: &str) -> bool {
@@ -336,6 +346,7 @@ mod tests {
             ("nodev,dev", |_| {}),
             ("token_memory=8M", |o| o.token_memory_bytes = 8 << 20),
             ("log_memory=1G", |o| o.log_memory_bytes = 1 << 30),
+            ("cache_memory=64M", |o| o.cache_memory_bytes = Some(64 << 20)),
             ("lease=0.5", |o| o.lease = Duration::from_millis(500)),
             ("rw,_netdev,nofail,noauto,auto,user=joe,users,owner,group,defaults,comment=a b", |_| {}),
             ("x-systemd.automount,X-mount.mkdir=0700", |_| {}),

@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rustc_hash::FxHashMap;
-use types::{LockMode, Micros, ResourceId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use types::{LockMode, Micros, ResourceId, ResourceKind};
 
 /// The token table of a node.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct NodeTable {
     /// Revokes that wait for the minimum hold time.
     delayed: BTreeMap<(Micros, ResourceId), ()>,
     share: usize,
+    /// Tokens on their way out: what is dropped does not count against the share any more.
+    leaving: usize,
     hold: Hold,
 }
 
@@ -75,14 +77,15 @@ impl NodeTable {
             tokens: FxHashMap::default(),
             clock: VecDeque::new(),
             delayed: BTreeMap::new(),
-            share: share.max(64),
+            share: share.max(SHARE_MIN),
+            leaving: 0,
             hold,
         }
     }
 
     /// Sets how many tokens the table may hold.
     pub fn set_share(&mut self, share: usize) {
-        self.share = share.max(64);
+        self.share = share.max(SHARE_MIN);
     }
 
     /// Mode that may be used: what is held, less what a started revoke takes.
@@ -127,7 +130,16 @@ impl NodeTable {
         let token = Token { mode, granted_at: now, used_at: now, uses: 0, revoke: Revoke::No };
         self.tokens.insert(resource, token);
         self.clock.push_back(resource);
+        if self.clock.len() > 2 * self.tokens.len() + SHARE_MIN {
+            self.sweep_clock();
+        }
         true
+    }
+
+    /// Resources given back leave their place in the order behind, and get a new one when they come again.
+    fn sweep_clock(&mut self) {
+        let mut seen = FxHashSet::default();
+        self.clock.retain(|resource| self.tokens.contains_key(resource) && seen.insert(*resource));
     }
 
     /// Takes in a revoke. [`Self::poll_revocation`] returns it when it is time to act.
@@ -169,6 +181,7 @@ impl NodeTable {
         let token = self.tokens.get_mut(&resource)?;
         let Revoke::Delayed { to, .. } = token.revoke else { return None };
         token.revoke = Revoke::Started { to, then: None };
+        self.leaving += usize::from(to == LockMode::Nl);
         Some(Revocation { resource, from: token.mode, to })
     }
 
@@ -179,6 +192,7 @@ impl NodeTable {
             return None;
         }
         token.revoke = Revoke::Started { to, then: None };
+        self.leaving += usize::from(to == LockMode::Nl);
         Some(Revocation { resource, from: token.mode, to })
     }
 
@@ -196,6 +210,7 @@ impl NodeTable {
     pub fn released(&mut self, resource: ResourceId, to: LockMode) {
         let Some(token) = self.tokens.get_mut(&resource) else { return };
         token.mode = token.mode.min(to);
+        self.leaving -= usize::from(token.is_leaving());
         if let Revoke::Started { then: Some(more), .. } = token.revoke
             && !more.permits(token.mode)
         {
@@ -218,9 +233,9 @@ impl NodeTable {
 
     /// Drops a token without a word: its resource is gone.
     pub fn forget(&mut self, resource: ResourceId) {
-        if let Some(token) = self.tokens.remove(&resource)
-            && let Revoke::Delayed { due, .. } = token.revoke
-        {
+        let Some(token) = self.tokens.remove(&resource) else { return };
+        self.leaving -= usize::from(token.is_leaving());
+        if let Revoke::Delayed { due, .. } = token.revoke {
             self.delayed.remove(&(due, resource));
         }
     }
@@ -231,19 +246,32 @@ impl NodeTable {
     }
 
     /// A token to give up for want of memory, if the table is over its share.
-    ///
-    /// Tokens used often survive several rounds, so one long walk does not throw them out.
     pub fn poll_drop(&mut self) -> Option<Revocation> {
+        if self.tokens.len() - self.leaving <= self.share {
+            return None;
+        }
+        self.drop_least_used(|_, _| true)
+    }
+
+    /// A directory's token to give up because what it covers takes too much memory: none that was used since
+    /// `before`, for whoever uses it would ask for it again at once.
+    pub fn poll_drop_idle(&mut self, before: Micros) -> Option<Revocation> {
+        self.drop_least_used(|resource, used_at| resource.kind == ResourceKind::Dir && used_at < before)
+    }
+
+    /// Tokens used often survive several rounds, so one long walk does not throw them out.
+    fn drop_least_used(&mut self, may_drop: impl Fn(ResourceId, Micros) -> bool) -> Option<Revocation> {
         let mut rounds = self.clock.len() * usize::from(USES_MAX + 1);
-        while self.tokens.len() > self.share && rounds > 0 {
+        while rounds > 0 {
             rounds -= 1;
             let resource = self.clock.pop_front()?;
             let Some(token) = self.tokens.get_mut(&resource) else { continue };
             self.clock.push_back(resource);
             if token.uses > 0 {
                 token.uses -= 1;
-            } else if token.revoke == Revoke::No {
+            } else if token.revoke == Revoke::No && may_drop(resource, token.used_at) {
                 token.revoke = Revoke::Started { to: LockMode::Nl, then: None };
+                self.leaving += 1;
                 return Some(Revocation { resource, from: token.mode, to: LockMode::Nl });
             }
         }
@@ -281,10 +309,19 @@ impl NodeTable {
         self.tokens.clear();
         self.clock.clear();
         self.delayed.clear();
+        self.leaving = 0;
+    }
+}
+
+impl Token {
+    fn is_leaving(&self) -> bool {
+        matches!(self.revoke, Revoke::Started { to: LockMode::Nl, .. })
     }
 }
 
 const USES_MAX: u8 = 3;
+/// A node may always hold this many tokens, or it could not work at all.
+const SHARE_MIN: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -356,10 +393,38 @@ mod tests {
         assert!(table.try_use(Micros(1), ResourceId::dir(Ino(1)), Pr));
         let mut dropped = Vec::new();
         while let Some(revocation) = table.poll_drop() {
-            table.released(revocation.resource, Nl);
-            dropped.push(revocation.resource.ino.0);
+            dropped.push(revocation.resource);
         }
-        assert_eq!(dropped, [2, 3, 4, 5, 6, 7]);
+        // What is on its way out does not count, though it takes its time.
+        let inos: Vec<u64> = dropped.iter().map(|resource| resource.ino.0).collect();
+        assert_eq!(inos, [2, 3, 4, 5, 6, 7]);
         assert_eq!(table.usable(ResourceId::dir(Ino(1))), Pr);
+        dropped.into_iter().for_each(|resource| table.released(resource, Nl));
+        assert_eq!(table.poll_drop(), None);
+        table.grant(Micros(2), ResourceId::dir(Ino(99)), Pr);
+        assert!(table.poll_drop().is_some());
+    }
+
+    #[test]
+    fn tokens_that_come_and_go_leave_nothing_behind() {
+        let mut table = table();
+        for round in 0..10_000 {
+            table.grant(Micros(round), D, Ex);
+            table.start_release(D, Nl);
+            table.released(D, Nl);
+        }
+        assert!(table.clock.len() <= SHARE_MIN + 1);
+        assert_eq!(table.leaving, 0);
+    }
+
+    #[test]
+    fn for_want_of_cache_memory_only_idle_directories_go() {
+        let mut table = table();
+        table.grant(Micros(0), ResourceId::file(Ino(1)), Pr);
+        table.grant(Micros(0), ResourceId::dir(Ino(2)), Pr);
+        table.grant(Micros(5), ResourceId::dir(Ino(3)), Pr);
+        let expected = Revocation { resource: ResourceId::dir(Ino(2)), from: Pr, to: Nl };
+        assert_eq!(table.poll_drop_idle(Micros(5)), Some(expected));
+        assert_eq!(table.poll_drop_idle(Micros(5)), None);
     }
 }

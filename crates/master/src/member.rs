@@ -107,13 +107,17 @@ impl Master {
         self.metrics.members.set(self.members.len() as i64);
     }
 
+    /// Tokens that each member may hold: they share the budget, however many they are at the moment.
+    pub(crate) fn token_share(&self) -> u64 {
+        self.config.token_memory / TOKEN_BYTES / (self.members.len() as u64).max(1)
+    }
+
     pub(crate) fn welcome(&self, node: NodeId, batch_applied: BatchSeq, reassert: bool) -> FromMaster {
-        let share = self.config.token_memory / TOKEN_BYTES / (self.members.len() as u64).max(1);
         FromMaster::Welcome {
             node,
             epoch: self.volume.epoch,
             lease_us: self.config.lease.0,
-            token_share: share,
+            token_share: self.token_share(),
             cookie_key: self.config.cookie_key.into(),
             batch_applied,
             reassert,

@@ -230,7 +230,7 @@ impl Master {
     pub(crate) fn dispatch(&mut self, node: NodeId, message: ToMaster) {
         match message {
             ToMaster::Hello { .. } => self.end_membership(node, "it said hello twice".to_owned()),
-            ToMaster::Ping {} => self.send(node, FromMaster::Pong {}),
+            ToMaster::Ping {} => self.send(node, FromMaster::Pong { token_share: self.token_share() }),
             ToMaster::Acquire { request, want, ahead } => self.try_acquire(node, request, want, ahead),
             ToMaster::More { dir, after } => self.on_more(node, dir, after),
             ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),

@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_name() {
         assert_eq!(MESSAGE_KINDS[ToMaster::Bye {}.label().0], "bye");
-        assert_eq!(MESSAGE_KINDS[FromMaster::Pong {}.label().0], "pong");
+        assert_eq!(MESSAGE_KINDS[FromMaster::Pong { token_share: 1 }.label().0], "pong");
     }
 
     #[test]

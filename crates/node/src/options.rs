@@ -48,6 +48,8 @@ pub struct MountOptions {
     pub token_memory_bytes: u64,
     /// Limit of the write-behind log.
     pub log_memory_bytes: u64,
+    /// Limit of cached directories; none for a quarter of the machine's memory.
+    pub cache_memory_bytes: Option<u64>,
     /// Lease of a membership, if this node becomes master.
     pub lease: Duration,
 }
@@ -69,6 +71,7 @@ impl Default for MountOptions {
             exec: true,
             token_memory_bytes: 256 << 20,
             log_memory_bytes: 64 << 20,
+            cache_memory_bytes: None,
             lease: Duration::from_secs(10),
         }
     }
@@ -91,11 +94,20 @@ impl MountOptions {
         table.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect()
     }
 
+    fn cache_bytes_max(&self) -> usize {
+        let bytes = self.cache_memory_bytes.unwrap_or_else(|| {
+            let info = rustix::system::sysinfo();
+            u64::try_from(info.totalram).unwrap_or(u64::MAX).saturating_mul(u64::from(info.mem_unit)) / 4
+        });
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
     /// Settings of the node's core.
     pub(crate) fn core_config(&self) -> vfs::Config {
         vfs::Config {
             commit_interval: micros(self.commit),
             log_bytes_max: usize::try_from(self.log_memory_bytes).unwrap_or(usize::MAX),
+            cache_bytes_max: self.cache_bytes_max(),
             read_only: self.read_only,
             sync: self.sync,
             dirsync: self.dirsync,

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use meta::{Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr};
+use meta::{Body, Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr};
 use rustc_hash::{FxHashMap, FxHashSet};
 use types::{Ino, Micros, Name};
 
@@ -35,6 +35,8 @@ pub struct DirCache {
     pub forgets_unused: u32,
     /// Those of its entries that are directories.
     pub subdirectories: BTreeMap<Cookie, Ino>,
+    /// Bytes of its entries, about.
+    pub bytes: usize,
     /// Whether it was brought along for a walk that has not come here yet.
     pub ahead: bool,
 }
@@ -50,6 +52,27 @@ pub struct CachedEntry {
     /// Whether the kernel may keep the name.
     pub name_out: bool,
 }
+
+impl CachedEntry {
+    /// Bytes it takes, about.
+    fn weight(&self) -> usize {
+        let inode = self.dirent.covered().map_or(0, |inode| {
+            INODE_BYTES
+                + match &inode.content.body {
+                    Body::Inline { data } => data.len(),
+                    Body::Extents { map } => map.len() * EXTENT_BYTES,
+                    Body::Target { path } => path.len(),
+                    Body::Empty {} | Body::Paged { .. } => 0,
+                }
+        });
+        ENTRY_BYTES + self.dirent.name.as_bytes().len() + inode
+    }
+}
+
+/// Memory of an entry, of a record in it, and of an extent, about.
+const ENTRY_BYTES: usize = 128;
+const INODE_BYTES: usize = 256;
+const EXTENT_BYTES: usize = 48;
 
 /// Cached halves of an uncovered inode that is no directory.
 #[derive(Debug, Default)]
@@ -87,6 +110,7 @@ impl DirCache {
             used_at: now,
             forgets_unused: 0,
             subdirectories: BTreeMap::new(),
+            bytes: 0,
             ahead: false,
         }
     }
@@ -127,6 +151,10 @@ pub struct Cache {
     pub owns: FxHashMap<Ino, OwnCache>,
     /// Where the names of cached directories' subdirectories are.
     pub parents: FxHashMap<Ino, (Ino, Cookie)>,
+    /// Bytes of all cached entries, about.
+    pub bytes: usize,
+    /// When to look again for what can be given up.
+    pub trim_due: Micros,
     /// The walk that goes through it.
     pub walk: crate::walk::Walk,
     /// Inodes that changed their place by the last call of [`Cache::apply`].
@@ -151,10 +179,14 @@ impl Cache {
             Change::PutEntry { parent, cookie, entry } => self.put_entry(*parent, *cookie, entry),
             Change::DeleteEntry { parent, cookie, .. } => {
                 if let Some(dir) = self.dirs.get_mut(parent)
-                    && dir.entries.remove(cookie).is_some()
-                    && let Some(child) = dir.subdirectories.remove(cookie)
+                    && let Some(old) = dir.entries.remove(cookie)
                 {
-                    self.forget_parent(child, *parent, *cookie);
+                    let weight = old.weight();
+                    dir.bytes -= weight;
+                    self.bytes -= weight;
+                    if let Some(child) = dir.subdirectories.remove(cookie) {
+                        self.forget_parent(child, *parent, *cookie);
+                    }
                 }
             }
             Change::PutDirectory { ino, inode } => {
@@ -218,12 +250,17 @@ impl Cache {
             .entries
             .get(&cookie)
             .is_some_and(|old| old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino);
-        dir.entries.insert(cookie, CachedEntry { dirent: entry.clone(), name_out });
+        let entry = CachedEntry { dirent: entry.clone(), name_out };
+        let weight = entry.weight();
+        let old = dir.entries.insert(cookie, entry).map_or(0, |old| old.weight());
+        dir.bytes = dir.bytes + weight - old;
+        self.bytes = self.bytes + weight - old;
     }
 
     /// Drops a directory.
     pub fn drop_dir(&mut self, ino: Ino) -> Option<DirCache> {
         let dir = self.dirs.remove(&ino)?;
+        self.bytes -= dir.bytes;
         for (cookie, child) in &dir.subdirectories {
             self.forget_parent(*child, ino, *cookie);
         }
@@ -261,7 +298,11 @@ impl Cache {
                 dir.subdirectories.insert(cookie, dirent.ino);
             }
             self.moved.push((dirent.ino, place));
-            dir.entries.insert(cookie, CachedEntry { dirent, name_out: false });
+            let entry = CachedEntry { dirent, name_out: false };
+            let weight = entry.weight();
+            let old = dir.entries.insert(cookie, entry).map_or(0, |old| old.weight());
+            dir.bytes = dir.bytes + weight - old;
+            self.bytes = self.bytes + weight - old;
         }
         dir.loaded_to = if complete { LOADED_ALL } else { last };
         dir.loading = false;

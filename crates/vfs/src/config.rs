@@ -30,6 +30,8 @@ pub struct Config {
     pub sync: bool,
     /// Every change of a directory is durable before it is answered.
     pub dirsync: bool,
+    /// Bytes of cached directories, about, beyond which those not used for a while are given up.
+    pub cache_bytes_max: usize,
     /// Tokens the node may hold, whatever the master allows; 0 for no limit of its own.
     pub token_limit: usize,
 }
@@ -49,6 +51,7 @@ impl Default for Config {
             read_only: false,
             sync: false,
             dirsync: false,
+            cache_bytes_max: 1 << 30,
             token_limit: 0,
         }
     }

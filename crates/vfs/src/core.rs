@@ -415,14 +415,9 @@ impl Core {
                 self.send_batch(false);
                 continue;
             }
-            if self.link == Link::Up
-                && let Some(drop) = self.tokens.poll_drop()
-            {
-                self.metrics.tokens_dropped.add(drop.resource.kind.into(), 1);
-                self.start_release(drop);
-                continue;
+            if !self.drop_one() {
+                break;
             }
-            break;
         }
         self.drop_unused_opens();
         self.send_released();

@@ -84,9 +84,7 @@ impl Core {
         self.cookie_key = CookieKey(key);
         self.link = Link::Up;
         self.lease.length = Micros(lease_us);
-        if self.config.token_limit == 0 {
-            self.tokens.set_share(usize::try_from(token_share).unwrap_or(usize::MAX));
-        }
+        self.set_share(token_share);
         self.on_pong();
         self.metrics.master_epoch.set(epoch.0 as i64);
         if is_new {

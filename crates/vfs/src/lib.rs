@@ -22,6 +22,7 @@ mod known;
 mod live;
 mod lockop;
 mod log;
+mod memory;
 mod message;
 mod namespace;
 mod outputs;

@@ -15,7 +15,10 @@ impl Core {
         match message {
             FromMaster::Welcome { .. } => self.on_welcome(message),
             FromMaster::Refused { reason } | FromMaster::Ended { reason } => self.lose(reason),
-            FromMaster::Pong {} => self.on_pong(),
+            FromMaster::Pong { token_share } => {
+                self.set_share(token_share);
+                self.on_pong();
+            }
             FromMaster::Acquired { request, error, grants, seen, glimpse } => {
                 self.note_seen(seen);
                 self.on_acquired(request, error, grants, glimpse);

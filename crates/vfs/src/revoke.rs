@@ -28,6 +28,12 @@ pub(crate) struct Release {
     since: Micros,
 }
 
+impl Release {
+    pub(crate) fn is_to(&self, mode: LockMode) -> bool {
+        self.to == mode
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Dropping,

@@ -34,7 +34,10 @@ pub enum FromMaster {
         reason: String,
     },
     /// Keeps the lease: answers everything that asks for no other answer.
-    Pong {},
+    Pong {
+        /// Tokens that the node may hold from now on.
+        token_share: u64,
+    },
     /// Answers [`crate::ToMaster::Acquire`].
     Acquired {
         /// The request.
@@ -184,7 +187,7 @@ impl FromMaster {
         match self {
             Self::Welcome { .. } => 0,
             Self::Refused { .. } => 1,
-            Self::Pong {} => 2,
+            Self::Pong { .. } => 2,
             Self::Acquired { .. } => 3,
             Self::Entries { .. } => 4,
             Self::Fetched { .. } => 5,
@@ -206,7 +209,7 @@ impl FromMaster {
 codec_enum!(FromMaster, "message from the master", {
     1 => Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert },
     2 => Refused { reason },
-    3 => Pong {},
+    3 => Pong { token_share },
     4 => Acquired { request, error, grants, seen, glimpse },
     5 => Entries { dir, listing, error },
     6 => Fetched { request, xattrs, page, error },
