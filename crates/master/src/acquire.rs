@@ -14,8 +14,6 @@ pub(crate) struct Glimpse {
     /// Who asked.
     node: NodeId,
     request: u64,
-    grants: Vec<Grant>,
-    inode: Box<Inode>,
     ino: Ino,
     /// Who was asked.
     pub holder: NodeId,
@@ -195,18 +193,20 @@ impl Master {
             self.wait_for(node, resource, need, task);
             return Ok(());
         }
-        let mut grants = Vec::new();
-        self.grant_attr(node, ino, attr.clone(), &mut grants);
         let file = ResourceId::file(ino);
         let writer = self.table.exclusive_holder(file).filter(|holder| *holder != node);
         if let Some(holder) = writer {
-            // Size and times of what another node is writing: asked for, not taken.
-            let Some(content) = self.read(Key::Content(ino))? else { return Err(FsError::Io) };
-            let inode = Box::new(Inode { attr, content });
+            // Size and times of what another node is writing: asked for, not taken. What is granted is read
+            // when the answer has come, for a grant that waited would be older than a forget that did not.
             let seq = self.number();
-            self.glimpses.insert(seq, Glimpse { node, request, grants, inode, ino, holder });
+            self.glimpses.insert(seq, Glimpse { node, request, ino, holder });
             self.send(holder, FromMaster::Glimpse { seq, list: vec![ino] });
-        } else if self.table.is_wanted(file) {
+            self.table.settle(self.clock.now, resource);
+            return Ok(());
+        }
+        let mut grants = Vec::new();
+        self.grant_attr(node, ino, attr.clone(), &mut grants);
+        if self.table.is_wanted(file) {
             // Somebody waits to write it: he is not held up by one who only wants to see its size now.
             let Some(content) = self.read(Key::Content(ino))? else { return Err(FsError::Io) };
             let glimpse = Some(Box::new(Inode { attr, content }));
@@ -221,20 +221,26 @@ impl Master {
     }
 
     pub(crate) fn on_glimpsed(&mut self, seq: u64, contents: Vec<(Ino, meta::Content)>) {
-        let Some(mut glimpse) = self.glimpses.remove(&seq) else { return };
-        match contents.into_iter().find(|(ino, _)| *ino == glimpse.ino) {
-            Some((_, content)) => glimpse.inode.content = content,
-            None => {
-                // Given back meanwhile: what it flushed is in the engine.
-                let want = Want::Attr { ino: glimpse.ino };
-                let (node, request) = (glimpse.node, glimpse.request);
-                self.tasks.push_back(Task::Acquire { node, request, want, ahead: Ahead::default() });
-                return;
+        let Some(Glimpse { node, request, ino, .. }) = self.glimpses.remove(&seq) else { return };
+        let content = contents.into_iter().find(|(found, _)| *found == ino).map(|(_, content)| content);
+        let resource = ResourceId::attr(ino);
+        let is_still = !self.is_changing(resource)
+            && self.table.is_met(node, resource, Need::Token(LockMode::Pr))
+            && self.members.contains_key(&node);
+        match (content, self.read(Key::Inode(ino))) {
+            (Some(content), Ok(Some(StoredInode::Own { attr }))) if is_still => {
+                let mut grants = Vec::new();
+                self.grant_attr(node, ino, attr.clone(), &mut grants);
+                let glimpse = Some(Box::new(Inode { attr, content }));
+                let seen = self.releases_seen(node);
+                self.send(node, FromMaster::Acquired { request, error: None, grants, seen, glimpse });
+            }
+            // Given back meanwhile, or changed: what there is now is in the engine.
+            (_, _) => {
+                let (want, ahead) = (Want::Attr { ino }, Ahead::default());
+                self.tasks.push_back(Task::Acquire { node, request, want, ahead });
             }
         }
-        let Glimpse { node, request, grants, inode, .. } = glimpse;
-        let seen = self.releases_seen(node);
-        self.send(node, FromMaster::Acquired { request, error: None, grants, seen, glimpse: Some(inode) });
     }
 
     fn acquire_content(

@@ -24,8 +24,8 @@ pub(crate) struct Pending {
     pub removed: Vec<Ino>,
     /// Who is waiting for it.
     pub then: Then,
-    /// The record that has it told again by a new master, to be removed when it is complete.
-    pub record: Option<Key>,
+    /// Records that have it told again by a new master, to be removed when it is complete.
+    pub records: Vec<Key>,
 }
 
 /// What follows a completed change.
@@ -108,12 +108,12 @@ impl Master {
         let mut own = own;
         own.extend(std::mem::take(&mut self.told_everyone).into_iter().map(|key| (key, None)));
         // What a sender is not there to send again: a new master must know that readers may not have been told.
-        let mut record = None;
+        let mut records = Vec::new();
         if !told.is_empty() && !matches!(then, Then::Answer { .. }) {
             let key = Key::OpResult(NodeId(0), OpSeq(self.volume.epoch.0 << 32 | id));
             let result = ResultRecord { result: Ok(OpReply::Done), changes: changes.to_vec() };
             own.push(own_write(key, &result));
-            record = Some(key);
+            records.push(key);
         }
         if let Err(error) = self.commit(node, changes, own) {
             self.fail(format!("a change of node {node} could not be committed: {error:?}"));
@@ -133,7 +133,7 @@ impl Master {
             self.metrics.forgets_sent.add(1);
             self.send(reader, FromMaster::Forget { seq, changes, removed: removed.clone() });
         }
-        let pending = Pending { since: self.clock.now, left, resources, removed, then, record };
+        let pending = Pending { since: self.clock.now, left, resources, removed, then, records };
         if pending.left.is_empty() {
             self.complete(pending);
             return true;
@@ -199,7 +199,7 @@ impl Master {
     }
 
     fn complete(&mut self, pending: Pending) {
-        self.told_everyone.extend(pending.record);
+        self.told_everyone.extend(pending.records);
         for ino in pending.removed {
             self.trim_orphan(ino);
         }
@@ -254,7 +254,7 @@ impl Master {
 }
 
 /// Inodes that lose a covered name: who reads the directory may have them open.
-fn removed_inodes(changes: &[Change]) -> Vec<Ino> {
+pub(crate) fn removed_inodes(changes: &[Change]) -> Vec<Ino> {
     changes
         .iter()
         .filter_map(|change| match change {

@@ -6,6 +6,7 @@ use meta::{Key, KeyKind};
 use types::{BatchSeq, Ino, LockMode, Micros, NodeId, OpSeq, ResourceId};
 use wire::{FromMaster, PROTOCOL_VERSION};
 
+use crate::change::Then;
 use crate::commit::own_write;
 use crate::record::{MemberRecord, SegmentRange};
 use crate::state::{Master, PeerId};
@@ -149,7 +150,10 @@ impl Master {
         self.look_for_segments();
         self.pass_barrier_of(node);
         let mut own = vec![(Key::Member(node), None)];
-        own.extend(self.result_keys(node).into_iter().map(|key| (key, None)));
+        // A new master must tell again what readers have not acknowledged, or may not have been told.
+        let unacknowledged = self.keep_results(node);
+        let results = if self.recovering { Vec::new() } else { self.result_keys(node) };
+        own.extend(results.into_iter().filter(|key| !unacknowledged.contains(key)).map(|key| (key, None)));
         if let Err(error) = self.commit(NodeId(0), &[], own) {
             self.fail(format!("a member could not be removed: {error:?}"));
         }
@@ -172,6 +176,20 @@ impl Master {
         self.retry_glimpses_of(node);
         self.drop_app_locks(node);
         self.check_recovery();
+    }
+
+    /// Results of a node that is gone stay until its changes are complete.
+    fn keep_results(&mut self, node: NodeId) -> Vec<Key> {
+        let mut kept = Vec::new();
+        for pending in self.pending.values_mut() {
+            if let Then::Answer { node: sender, seq, .. } = &pending.then
+                && *sender == node
+            {
+                kept.push(Key::OpResult(node, *seq));
+                pending.records.push(Key::OpResult(node, *seq));
+            }
+        }
+        kept
     }
 
     fn result_keys(&self, node: NodeId) -> Vec<Key> {

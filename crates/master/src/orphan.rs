@@ -8,6 +8,9 @@ use crate::state::{Master, Task};
 impl Master {
     /// Corrects the record of who has an orphan open, once all readers have said so.
     pub(crate) fn trim_orphan(&mut self, ino: Ino) {
+        if self.may_be_open_unsaid(ino) {
+            return;
+        }
         let Ok(Some(record)) = self.read::<OrphanRecord>(Key::Orphan(ino)) else { return };
         let open: Vec<NodeId> = self.table.open_nodes(ino).collect();
         let holders: Vec<NodeId> = record.holders.iter().copied().filter(|n| open.contains(n)).collect();
@@ -21,9 +24,16 @@ impl Master {
         }
     }
 
+    /// Whether somebody may have an inode open and not have said so yet: a reader of its last directory that
+    /// has not acknowledged its removal, or a member that has not re-asserted. Orphans are looked at again then.
+    fn may_be_open_unsaid(&self, ino: Ino) -> bool {
+        self.recovering || self.pending.values().any(|pending| pending.removed.contains(&ino))
+    }
+
     /// Deletes an inode if it is an orphan that nobody has open.
     pub(crate) fn reclaim(&mut self, ino: Ino) {
-        if matches!(self.read::<OrphanRecord>(Key::Orphan(ino)), Ok(Some(_)))
+        if !self.may_be_open_unsaid(ino)
+            && matches!(self.read::<OrphanRecord>(Key::Orphan(ino)), Ok(Some(_)))
             && self.table.open_nodes(ino).next().is_none()
         {
             self.tasks.push_back(Task::Own { op: Op::Reclaim { ino } });

@@ -7,7 +7,7 @@ use meta::{Change, Key, KeyKind};
 use types::{Ino, LockMode, Micros, NodeId, ResourceId};
 use wire::{FromMaster, ReassertPart};
 
-use crate::change::{Pending, Then};
+use crate::change::{Pending, Then, removed_inodes};
 use crate::member::Newcomer;
 use crate::record::{MemberRecord, ResultRecord};
 use crate::state::{Master, PeerId};
@@ -151,19 +151,24 @@ impl Master {
         let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
         let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
         let mut changes: Vec<Change> = Vec::new();
-        let own = Key::OpResult(NodeId(0), types::OpSeq(u64::MAX)).to_vec();
+        let mut records = Vec::new();
+        let mut removed: BTreeSet<Ino> = BTreeSet::new();
         for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
-            if key <= own {
-                self.told_everyone.extend(Key::from_slice(&key));
-            }
+            // Nobody is there to say that it has the answer.
+            records.extend(
+                Key::from_slice(&key)
+                    .filter(|k| matches!(k, Key::OpResult(node, _) if !self.members.contains_key(node))),
+            );
             match meta::value_decode::<ResultRecord>(&key, &value) {
-                Ok(record) => changes.extend(self.current_state(&record.changes)),
+                Ok(record) => {
+                    removed.extend(removed_inodes(&record.changes));
+                    changes.extend(self.current_state(&record.changes));
+                }
                 Err(damage) => log::error!("metadata: {damage}"),
             }
         }
         let mut told: BTreeMap<NodeId, Vec<Change>> = BTreeMap::new();
         let mut resources: BTreeSet<ResourceId> = BTreeSet::new();
-        let mut removed: BTreeSet<Ino> = BTreeSet::new();
         for change in changes {
             let Some(resource) = change.resource() else { continue };
             resources.insert(resource);
@@ -187,11 +192,12 @@ impl Master {
             let removed = removed.iter().copied().collect();
             self.send(reader, FromMaster::Forget { seq, changes, removed });
         }
-        if !left.is_empty() {
-            let since = self.clock.now;
-            let pending =
-                Pending { since, left, resources, removed: Vec::new(), then: Then::Nothing, record: None };
-            self.pending.insert(id, pending);
+        if left.is_empty() {
+            self.told_everyone.extend(records);
+            return;
         }
+        let (since, removed) = (self.clock.now, removed.into_iter().collect());
+        let pending = Pending { since, left, resources, removed, then: Then::Nothing, records };
+        self.pending.insert(id, pending);
     }
 }

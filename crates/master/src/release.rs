@@ -37,6 +37,10 @@ impl Master {
     /// nobody removes it by the directory's token alone.
     pub(crate) fn on_open_report(&mut self, node: NodeId, ino: Ino) {
         self.table.open(node, ino);
+        if self.recovering {
+            // At its end all that is open is looked at.
+            return;
+        }
         if !matches!(self.read(meta::Key::Inode(ino)), Ok(Some(StoredInode::Covered { .. }))) {
             return;
         }
@@ -62,6 +66,9 @@ impl Master {
     /// An uncovered inode with one link falls back into its directory when nobody has a token on it or has it
     /// open, unless its directory is held in EX: the holder would not know.
     pub(crate) fn merge_if_free(&mut self, ino: Ino) {
+        if self.recovering {
+            return;
+        }
         let is_held = |kind| self.table.holders(ResourceId { ino, kind }).next().is_some();
         if is_held(ResourceKind::Attr) || is_held(ResourceKind::File) {
             return;

@@ -18,6 +18,12 @@ impl Master {
         }
         match self.read::<ResultRecord>(Key::OpResult(node, seq)) {
             Ok(Some(record)) => {
+                // Readers are being told again: it is complete when they have acknowledged.
+                let changing =
+                    record.changes.iter().filter_map(Change::resource).find(|r| self.is_changing(*r));
+                if let Some(resource) = changing {
+                    return self.wait_behind(resource, Task::Result { node, seq, op, now });
+                }
                 let changes = self.current_state(&record.changes);
                 self.answer_ship(node, seq, &op, record.result, changes, false);
             }
@@ -40,6 +46,10 @@ impl Master {
             Planned::Waiting => {}
             Planned::Refused(error) => self.answer_ship(node, seq, &op, Err(error), Vec::new(), false),
             Planned::Changes(changes, reply) => {
+                // Whoever made it has it open from now on, whatever others do to its name before the answer.
+                if let Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. } = &op {
+                    self.table.open(node, new.ino);
+                }
                 let record = ResultRecord { result: Ok(reply), changes: changes.clone() };
                 let mut own = self.forget_results(node);
                 own.push(own_write(Key::OpResult(node, seq), &record));

@@ -178,6 +178,8 @@ pub(crate) enum Task {
     Repoint { ino: Ino, copies: Vec<chunk::Copied> },
     /// What remains to be done for a node that asked to write a covered file.
     Write { node: NodeId, request: u64, ino: Ino },
+    /// The answer to an operation that an earlier master ran.
+    Result { node: NodeId, seq: OpSeq, op: meta::Op, now: Timespec },
     /// The line of a resource goes on.
     Settle { resource: ResourceId },
 }
@@ -321,6 +323,11 @@ impl Master {
         self.recovering
     }
 
+    /// Changes that readers have yet to acknowledge, by number: none of them is complete.
+    pub fn changes_under_way(&self) -> Vec<u64> {
+        self.pending.keys().copied().collect()
+    }
+
     /// Has listings of directories come in messages of at most `entries`, as for peers with little memory.
     pub fn limit_listings(&mut self, entries: usize) {
         self.listing_entries = entries.clamp(1, crate::acquire::LISTING_ENTRIES);
@@ -367,6 +374,7 @@ impl Master {
             Task::Write { node, request, ino } => {
                 self.try_acquire(node, request, wire::Want::Write { ino }, wire::Ahead::default());
             }
+            Task::Result { node, seq, op, now } => self.on_ship(node, seq, OpSeq(0), now, op),
             Task::Settle { resource } => self.table.settle(self.clock.now, resource),
         }
     }

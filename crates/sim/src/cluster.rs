@@ -7,7 +7,7 @@ use chunk::{MemStore, SegmentStore, SyncPlan};
 use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
 use obs::Metrics;
-use types::{Micros, Timespec};
+use types::{Epoch, Micros, Timespec};
 use vfs::{Clock, Core, Invalidation, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, ToMaster};
 
@@ -64,6 +64,8 @@ pub struct Cluster {
     master_syncs: VecDeque<u64>,
     engine: Arc<dyn Engine>,
     nodes: Vec<Node>,
+    /// Answers in the order they came.
+    answered: VecDeque<(usize, RequestId)>,
     next_peer: u64,
     next_request: u64,
     trace: u64,
@@ -122,6 +124,7 @@ impl Cluster {
             master_syncs: VecDeque::new(),
             engine,
             nodes: Vec::new(),
+            answered: VecDeque::new(),
             next_peer: 1,
             next_request: 1,
             coverage: Coverage::default(),
@@ -320,6 +323,17 @@ impl Cluster {
         self.nodes[index].replies.remove(&id)
     }
 
+    /// The oldest answer that nobody took. Kernels take answers in before their processes go on.
+    pub fn oldest_reply(&mut self) -> Option<(usize, RequestId)> {
+        while let Some((index, id)) = self.answered.front().copied() {
+            if self.nodes[index].replies.contains_key(&id) {
+                return Some((index, id));
+            }
+            self.answered.pop_front();
+        }
+        None
+    }
+
     /// A signal reaches a process that waits.
     pub fn interrupt(&mut self, index: usize, id: RequestId) {
         let clock = self.clock();
@@ -410,6 +424,13 @@ impl Cluster {
     /// What happened so far.
     pub fn figures(&self) -> Figures {
         Figures { micros: self.now.0, ..self.figures }
+    }
+
+    /// What the master has committed and readers may not have been told: the master's epoch and the numbers of the
+    /// changes. `None` while nobody can say.
+    pub fn changes_under_way(&self) -> Option<(Epoch, Vec<u64>)> {
+        let master = self.master.as_ref().filter(|master| !master.is_recovering())?;
+        Some((master.epoch(), master.changes_under_way()))
     }
 
     /// The time.
@@ -622,6 +643,7 @@ impl Cluster {
                     Output::Reply(id, reply) => {
                         node.kernel.pending.remove(&id);
                         node.replies.insert(id, reply);
+                        self.answered.push_back((index, id));
                     }
                     Output::Invalidate { job, list } => {
                         node.jobs.push(Job { number: job, list, since: now, writing: BTreeSet::new() });
@@ -649,7 +671,12 @@ impl Cluster {
                     }
                 }
                 master::Output::Close { peer, reason } => {
-                    panic!("seed {seed}: {peer:?} was closed: {reason}")
+                    let is_last =
+                        |m: &FromMaster| matches!(m, FromMaster::Ended { .. } | FromMaster::Refused { .. });
+                    let node = self.nodes.iter().find(|n| n.peer == peer);
+                    let why: Vec<_> =
+                        node.into_iter().flat_map(|n| &n.from_master).filter(|m| is_last(m)).collect();
+                    panic!("seed {seed}: {peer:?} was closed: {reason}; {why:?}")
                 }
                 master::Output::Sync { job } => self.master_syncs.push_back(job),
                 master::Output::DeleteSegments { list } => {

@@ -13,7 +13,7 @@ use std::task::Poll;
 
 use meta::ops::{AttrSet, RenameMode};
 use meta::{FileKind, FsError};
-use types::{Ino, Micros};
+use types::{Epoch, Ino, Micros};
 use vfs::{Attr, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
 
 use crate::processes::World;
@@ -61,8 +61,39 @@ pub(crate) struct State {
     /// The request in progress may be interrupted.
     pub interruptible: bool,
     pub last: String,
+    /// Before it starts again after a death: what must be complete first.
+    pub gate: Gate,
     /// Records that it appended to the shared file.
     pub appended: u64,
+}
+
+/// What must be complete before a process starts again that read the records after a death: what they hold already
+/// may be unknown yet to the node where it starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Gate {
+    /// Nothing.
+    #[default]
+    Open,
+    /// Whatever was under way at the death, as soon as a master can say what that is.
+    Unknown,
+    /// These changes of the master of this epoch.
+    Changes(Epoch, Vec<u64>),
+}
+
+impl Gate {
+    /// Looks again; returns whether the process may go on.
+    pub fn try_pass(&mut self, under_way: Option<&(Epoch, Vec<u64>)>) -> bool {
+        let Some((now, changes)) = under_way else { return matches!(self, Self::Open) };
+        match self {
+            Self::Open => {}
+            Self::Changes(epoch, left) if epoch == now => left.retain(|change| changes.contains(change)),
+            Self::Unknown | Self::Changes(..) => *self = Self::Changes(*now, changes.clone()),
+        }
+        if matches!(self, Self::Changes(_, left) if left.is_empty()) {
+            *self = Self::Open;
+        }
+        matches!(self, Self::Open)
+    }
 }
 
 impl File {
@@ -135,8 +166,10 @@ impl Process {
         let mut request = Some(request);
         let id = poll_fn(|_| {
             let mut world = self.world.borrow_mut();
+            // Kernels take in what they are told before anything else is asked of them.
+            let is_clear = world.cluster.oldest_reply().is_none();
             match request.take() {
-                Some(ready) if world.cluster.may_submit(node, &ready) => {
+                Some(ready) if is_clear && world.cluster.may_submit(node, &ready) => {
                     Poll::Ready(world.cluster.submit(node, ready))
                 }
                 waiting => {

@@ -18,7 +18,7 @@ use vfs::{MakeSpec, OpenMode, Reply, Request};
 use crate::check::Tree;
 use crate::cluster::{Cluster, ClusterConfig, Figures};
 use crate::coverage::Coverage;
-use crate::process::{Own, Process, State};
+use crate::process::{Gate, Own, Process, State};
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -80,6 +80,15 @@ impl World {
     pub fn round(&self) -> u64 {
         self.turns / 40
     }
+}
+
+/// What a death leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// What the master committed, not all of it durable.
+    Committed,
+    /// What was durable.
+    Durable,
 }
 
 type Task = Option<Pin<Box<dyn Future<Output = ()>>>>;
@@ -168,9 +177,11 @@ impl Runner {
     fn work(&mut self) {
         while self.tasks.iter().any(Option::is_some) {
             let turn = {
-                let mut world = self.world.borrow_mut();
+                let world = &mut *self.world.borrow_mut();
+                let under_way = world.cluster.changes_under_way();
+                let may_go = |state: &mut State| state.is_idle && state.gate.try_pass(under_way.as_ref());
                 let idle: Vec<usize> = (0..world.states.len())
-                    .filter(|id| world.states[*id].is_idle && self.tasks[*id].is_some())
+                    .filter(|id| self.tasks[*id].is_some() && may_go(&mut world.states[*id]))
                     .collect();
                 // Seldom is nothing done for long: then timers run out between steps.
                 let odds = if world.cluster.is_quiet() {
@@ -197,15 +208,37 @@ impl Runner {
     }
 
     fn poll(&mut self, turn: Option<usize>) {
-        for id in 0..self.tasks.len() {
-            let is_idle = self.world.borrow().states[id].is_idle;
-            if is_idle && turn != Some(id) {
-                continue;
+        loop {
+            self.take_replies();
+            for id in 0..self.tasks.len() {
+                let is_idle = self.world.borrow().states[id].is_idle;
+                if !is_idle || turn == Some(id) {
+                    self.poll_one(id);
+                }
             }
-            let Some(task) = &mut self.tasks[id] else { continue };
-            if task.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()) {
-                self.tasks[id] = None;
+            if self.world.borrow_mut().cluster.oldest_reply().is_none() {
+                return;
             }
+        }
+    }
+
+    /// Lets those go on who were answered, in the order of the answers.
+    fn take_replies(&mut self) {
+        loop {
+            let Some((node, request)) = self.world.borrow_mut().cluster.oldest_reply() else { return };
+            let is_its = |state: &State| state.node == node && state.request == Some(request);
+            let id = self.world.borrow().states.iter().position(is_its);
+            match id {
+                Some(id) => self.poll_one(id),
+                None => drop(self.world.borrow_mut().cluster.take_reply(node, request)),
+            }
+        }
+    }
+
+    fn poll_one(&mut self, id: usize) {
+        let Some(task) = &mut self.tasks[id] else { return };
+        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()) {
+            self.tasks[id] = None;
         }
     }
 
@@ -269,7 +302,7 @@ impl Runner {
             world.cluster.kill_node(node);
             node
         };
-        self.restart(|state| state.node == node);
+        self.restart(Left::Committed, |state| state.node == node);
     }
 
     fn lose_power(&mut self) {
@@ -280,18 +313,18 @@ impl Runner {
                 world.cluster.add_node();
             }
         }
-        self.restart(|_| true);
+        self.restart(Left::Durable, |_| true);
     }
 
     /// Processes that died start again elsewhere from what is left of their work.
-    fn restart(&mut self, died: impl Fn(&State) -> bool) {
+    fn restart(&mut self, what_is_left: Left, died: impl Fn(&State) -> bool) {
         let tree = Tree::read(self.world.borrow().cluster.engine());
         for id in 0..self.tasks.len() {
             if !died(&self.world.borrow().states[id]) {
                 continue;
             }
             let was_done = self.tasks[id].take().is_none();
-            let left = self.left_of(&tree, id);
+            let left = self.left_of(&tree, id, what_is_left);
             {
                 let world = &mut *self.world.borrow_mut();
                 if world.critical == Some(id) {
@@ -300,8 +333,14 @@ impl Runner {
                 let up = world.cluster.nodes_up();
                 let node = up[world.cluster.random(up.len() as u64) as usize];
                 let appended = world.states[id].appended;
-                world.states[id] =
-                    State { node, history: vec![left.clone()], own: left, appended, ..State::default() };
+                // What the master committed for a dead node may still be lost with the power.
+                let mut history = match what_is_left {
+                    Left::Committed => std::mem::take(&mut world.states[id].history),
+                    Left::Durable => Vec::new(),
+                };
+                history.push(left.clone());
+                let gate = Gate::Unknown;
+                world.states[id] = State { node, history, own: left, appended, gate, ..State::default() };
             }
             if !was_done {
                 self.tasks[id] = self.start(id, self.config.steps / 2);
@@ -311,37 +350,18 @@ impl Runner {
 
     /// What is left of a process' work: its names as they were at some moment since the last fsync, each file with
     /// content that it had since its own.
-    fn left_of(&self, tree: &Tree, id: usize) -> Own {
+    fn left_of(&self, tree: &Tree, id: usize, what_is_left: Left) -> Own {
         let world = self.world.borrow();
         let state = &world.states[id];
         let found = found_names(tree, id);
         let moments = state.history.iter().chain([&state.own]).chain(state.next.iter());
         let Some(matching) = moments.clone().rev().find(|own| matches(own, &found, tree)) else {
-            let own = |own: &Own| {
-                format!(
-                    "{:?}",
-                    own.names
-                        .iter()
-                        .map(|((d, n), i)| (
-                            d,
-                            String::from_utf8_lossy(n).into_owned(),
-                            i,
-                            own.files.get(i).map(|f| (f.mode, f.nlink))
-                        ))
-                        .collect::<Vec<_>>()
-                )
-            };
-            let text: Vec<String> = moments.map(own).collect();
-            let found: Vec<_> = found
-                .iter()
-                .map(|((d, n), i)| {
-                    (d, String::from_utf8_lossy(n), i, tree.inode(Ino(*i)).map(|(a, _)| (a.mode, a.nlink)))
-                })
-                .collect();
+            let nearest =
+                moments.map(|own| difference(own, &found, tree)).min_by_key(Vec::len).unwrap_or_default();
             self.fault(&format!(
-                "process {id} of dead node {}: its names are at no moment what is left: {found:?}; moments:\n{}",
+                "process {id} of dead node {}: its names are at no moment what is left; at the nearest: {}",
                 state.node,
-                text.join("\n")
+                nearest.join("; ")
             ));
         };
         let mut left = Own::default();
@@ -363,7 +383,10 @@ impl Runner {
                         data.len()
                     ));
                 }
-                file.versions = vec![Rc::new(data)];
+                if what_is_left == Left::Durable {
+                    file.versions.clear();
+                }
+                file.versions.push(Rc::new(data));
             }
             left.names.insert((*dir, name.clone()), *ino);
             left.files.insert(*ino, file);
@@ -524,14 +547,35 @@ fn found_names(tree: &Tree, id: usize) -> BTreeMap<(u64, Vec<u8>), u64> {
 
 /// Whether names, links and modes are what a process knew at a moment. Number 0 stands for one not known yet.
 fn matches(own: &Own, found: &BTreeMap<(u64, Vec<u8>), u64>, tree: &Tree) -> bool {
-    own.names.len() == found.len()
-        && own.names.iter().all(|(key, known)| {
-            let (Some(ino), Some(file)) = (found.get(key), own.files.get(known)) else { return false };
-            let Some((attr, _)) = tree.inode(Ino(*ino)) else { return false };
-            let is_it = *known == 0 || known == ino;
-            let is_dir = file.kind == FileKind::Directory;
-            is_it && attr.kind == file.kind && attr.mode == file.mode && (is_dir || attr.nlink == file.nlink)
-        })
+    difference(own, found, tree).is_empty()
+}
+
+/// What is not as a process knew it at a moment.
+fn difference(own: &Own, found: &BTreeMap<(u64, Vec<u8>), u64>, tree: &Tree) -> Vec<String> {
+    let keys: BTreeSet<_> = own.names.keys().chain(found.keys()).collect();
+    let mut differences = Vec::new();
+    for key in keys {
+        let known = own.names.get(key).map(|known| (*known, own.files.get(known)));
+        let there = found.get(key).map(|ino| (*ino, tree.inode(Ino(*ino))));
+        let is_same = match (&known, &there) {
+            (Some((known, Some(file))), Some((ino, Some((attr, _))))) => {
+                let is_it = *known == 0 || known == ino;
+                let is_dir = file.kind == FileKind::Directory;
+                is_it
+                    && attr.kind == file.kind
+                    && attr.mode == file.mode
+                    && (is_dir || attr.nlink == file.nlink)
+            }
+            (_, _) => false,
+        };
+        if !is_same {
+            let known = known.map(|(ino, file)| (ino, file.map(|f| (f.kind, f.mode, f.nlink))));
+            let there = there.map(|(ino, found)| (ino, found.map(|(a, _)| (a.kind, a.mode, a.nlink))));
+            let name = String::from_utf8_lossy(&key.1);
+            differences.push(format!("{}/{name}: knew {known:?}, found {there:?}", key.0));
+        }
+    }
+    differences
 }
 
 /// Virtual time in which every step ends.

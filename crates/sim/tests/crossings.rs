@@ -1,9 +1,10 @@
 //! Cases in which two things cross on their way, set up by hand.
 
+use lock::node::Hold;
 use meta::ops::AttrSet;
 use meta::{FileKind, FsError};
 use sim::{Cluster, ClusterConfig, Tree};
-use types::Ino;
+use types::{Ino, Micros};
 use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
 
 fn cluster(seed: u64, nodes: usize) -> Cluster {
@@ -166,5 +167,92 @@ fn next_in_line_has_its_turn_when_the_one_before_is_refused() {
                 other => panic!("seed {seed}: create answered {other:?}"),
             }
         }
+    }
+}
+
+/// A sync that was asked for while an operation was at the master does not cover it.
+#[test]
+fn fsync_covers_an_operation_that_was_under_way_during_another_fsync() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 0, b"d");
+        lookup(&mut cluster, 1, Ino::ROOT, b"d");
+        assert!(matches!(lookup(&mut cluster, 1, dir, b"none"), Reply::NoEntry(_)));
+        let made = Request::Make { parent: dir, name: b"s"[..].into(), spec: spec(FileKind::Directory) };
+        let make = cluster.submit(0, made);
+        let other = cluster.submit(0, Request::Fsync { ino: Ino::ROOT });
+        assert!(matches!(cluster.wait(0, make), Reply::Entry(_)));
+        assert!(matches!(cluster.wait(0, other), Reply::Done));
+        assert!(matches!(cluster.call(0, Request::Fsync { ino: dir }), Reply::Done));
+        cluster.lose_power();
+        let names = Tree::read(cluster.engine()).names(dir);
+        assert!(names.contains_key(&b"s"[..]), "seed {seed}: {names:?}");
+    }
+}
+
+/// Pages filled while a token is given back go, too, if the file had none when that began.
+#[test]
+fn pages_of_a_file_that_had_none_when_its_release_began_are_taken_back() {
+    let mut crossed = 0;
+    for seed in 0..20 {
+        let core = vfs::Config { token_limit: 64, ..vfs::Config::default() };
+        let mut cluster =
+            Cluster::new(ClusterConfig { seed, nodes: 2, core, listing_entries: 0, verbose: false });
+        assert!(matches!(lookup(&mut cluster, 1, Ino::ROOT, b"f"), Reply::NoEntry(_)));
+        let (ino, _) = create(&mut cluster, 0, Ino::ROOT, b"f");
+        let write = |byte: u8| {
+            let data = WriteData(vec![byte; 100].into());
+            Request::Write { ino, offset: 0, data, append: false, kill_privileges: false }
+        };
+        let release = format!("Attr {{ ino: {ino:?} }}");
+        for index in 0..200 {
+            mkdir(&mut cluster, 0, format!("d{index}").as_bytes());
+            // Over its share the node gives up the file's token.
+            if cluster.waiting().contains(&release) {
+                crossed += 1;
+                break;
+            }
+        }
+        assert!(matches!(cluster.call(0, write(1)), Reply::Written { .. }));
+        // What is written is in the kernel's pages.
+        cluster.kernel(0).pages.insert(ino, vec![1; 100]);
+        let open = Request::Open { ino, open: OpenMode { write: true, ..OpenMode::default() } };
+        assert!(matches!(cluster.call(1, open), Reply::Opened(_)));
+        assert!(matches!(cluster.call(1, write(2)), Reply::Written { .. }));
+        assert_eq!(cluster.kernel(0).pages.get(&ino), None, "seed {seed}: old pages");
+    }
+    assert!(crossed > 0);
+}
+
+/// A page of extents that was on its way when the right to it was given back is older than what others wrote since.
+#[test]
+fn page_of_extents_does_not_outlive_a_release_that_crossed_it() {
+    for seed in 0..10 {
+        let core = vfs::Config { hold: Hold { minimum: Micros(30), idle: Micros(10) }, ..Default::default() };
+        let mut cluster =
+            Cluster::new(ClusterConfig { seed, nodes: 4, core, listing_entries: 0, verbose: false });
+        let (ino, _) = create(&mut cluster, 0, Ino::ROOT, b"f");
+        for node in 1..4 {
+            assert!(matches!(lookup(&mut cluster, node, Ino::ROOT, b"f"), Reply::Entry(_)));
+        }
+        let append = |byte: u8| {
+            let data = WriteData(vec![byte; 16].into());
+            Request::Write { ino, offset: 0, data, append: true, kill_privileges: false }
+        };
+        let big = WriteData(vec![1; 4096].into());
+        cluster.call(0, Request::Write { ino, offset: 0, data: big, append: false, kill_privileges: false });
+        for _ in 0..100 {
+            let writes: Vec<_> = (0..4).map(|n| (n, cluster.submit(n, append(2 + n as u8)))).collect();
+            for (node, write) in writes {
+                assert!(matches!(cluster.wait(node, write), Reply::Written { .. }));
+            }
+        }
+        for node in 0..4 {
+            cluster.call(node, Request::Fsync { ino });
+        }
+        let tree = check_whole(&mut cluster);
+        let data = tree.data(ino, cluster.store()).expect("the file is whole");
+        let count = |byte: u8| data.iter().filter(|b| **b == byte).count();
+        assert_eq!([2, 3, 4, 5].map(count), [1600; 4], "seed {seed}");
     }
 }

@@ -123,7 +123,9 @@ impl Core {
         let (attr, keep_attr) = self.attr_of(ino, progress)?;
         let known = self.known.entry(ino).or_default();
         known.lookups += 1;
-        known.place = Place::Own;
+        if known.place == Place::Unknown {
+            known.place = Place::Own;
+        }
         known.attr_out |= keep_attr == Keep::Yes;
         Ok(Entry { attr, keep_name: Keep::No, keep_attr })
     }

@@ -373,6 +373,21 @@ impl Core {
         WaitKey::Fetch(what)
     }
 
+    /// Pages of extents are as old as the right to them. Those on their way were read before it was given back: they
+    /// are asked for again by whoever still needs them.
+    pub(crate) fn drop_pages(&mut self, ino: Ino) {
+        self.pages.remove(&ino);
+        let is_its = |what: &FetchWhat| matches!(what, FetchWhat::ExtentPage { ino: of, .. } if *of == ino);
+        let on_way: Vec<u64> =
+            self.fetch_of.iter().filter(|(_, what)| is_its(what)).map(|(request, _)| *request).collect();
+        for request in on_way {
+            if let Some(what) = self.fetch_of.remove(&request) {
+                self.fetches.remove(&what);
+                self.wake(WaitKey::Fetch(what));
+            }
+        }
+    }
+
     /// A page of extents has come.
     pub(crate) fn take_page(&mut self, ino: Ino, page: u64, map: chunk::ExtentMap) {
         match self.live.get_mut(&ino) {

@@ -128,6 +128,9 @@ pub(crate) enum Link {
     Lost,
 }
 
+/// Searches of a request after which a name that stands for nothing is an error.
+const STALE_FINDS_MAX: u32 = 3;
+
 /// How long tokens may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
@@ -271,7 +274,11 @@ impl Core {
             | WaitKey::Numbers
             | WaitKey::Member => {
                 let is_done = parked.progress.done.is_some();
-                let must_finish = matches!(parked.request, Request::Release { .. } | Request::Flush { .. });
+                // A file that was made is open, as far as the master knows: somebody must close it.
+                let is_made = matches!(parked.request, Request::Create { .. } | Request::TmpFile { .. })
+                    && parked.progress.ship.is_some();
+                let must_finish =
+                    is_made || matches!(parked.request, Request::Release { .. } | Request::Flush { .. });
                 if !is_done && !must_finish {
                     self.unpark(id);
                     self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Interrupted)));
@@ -442,7 +449,12 @@ impl Core {
     /// Tries a request from its start.
     fn attempt(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
         if let Some(error) = progress.error.take() {
-            return error.into();
+            // Another node removed what the name stood for; the forget that says so came before this answer.
+            let finds_again = error == FsError::Stale && request.finds_by_name();
+            if !finds_again || progress.stale_finds >= STALE_FINDS_MAX {
+                return error.into();
+            }
+            progress.stale_finds += 1;
         }
         match self.try_request(request, progress) {
             Ok(reply) => Step::Done(reply),

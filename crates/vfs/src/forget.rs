@@ -223,11 +223,13 @@ impl Core {
         self.jobs.values().any(|job| matches!(job.purpose, Purpose::OldForget))
     }
 
-    pub(crate) fn acknowledge(&mut self, seq: u64, open: Vec<Ino>) {
+    pub(crate) fn acknowledge(&mut self, seq: u64, mut open: Vec<Ino>) {
         if self.is_forgetting_old() {
             self.held_forgets.push((seq, open));
             return;
         }
+        // What was closed meanwhile is known to be closed.
+        open.retain(|ino| self.known.get(ino).is_some_and(|known| known.is_open()));
         self.metrics.forgets_acknowledged.add(1);
         self.send(ToMaster::Forgotten { seq, open });
     }

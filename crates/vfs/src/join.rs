@@ -94,6 +94,8 @@ impl Core {
             self.known.entry(Ino::ROOT).or_default().lookups = 1;
         }
         if reassert {
+            // What is logged so far was made under rights that may be gone: it goes with what is sent again.
+            let _ = self.log.seal(true);
             self.released.clear();
             self.released_at.clear();
             self.release_number = 0;

@@ -166,6 +166,8 @@ impl Core {
         let Some(shipped) = self.shipped.remove(&seq) else { return };
         self.take_own_changes(&changes);
         self.end_removals(&shipped.removes);
+        // A sync asked for while it was under way does not count.
+        self.shipped_since_sync |= result.is_ok();
         for grant in grants {
             self.take_grant(grant);
         }

@@ -150,6 +150,7 @@ impl Core {
     ) -> Try<Reply> {
         let checked_name = checked(name)?;
         let new = self.new_inode(spec, progress)?;
+        let ino = new.ino;
         // Born with tokens of its own where others share the directory.
         let split = open.write && self.tokens.usable(ResourceId::dir(parent)) != LockMode::Ex;
         let op = Op::Create { parent, name: checked_name.clone(), new, split };
@@ -179,7 +180,16 @@ impl Core {
             }
             Err(step) => return Err(step),
         }
-        let entry = self.made_entry(parent, &checked_name)?;
+        let entry = match self.made_entry(parent, &checked_name) {
+            Ok(entry) if entry.attr.ino == ino => entry,
+            Ok(other) => {
+                self.forget(other.attr.ino, 1);
+                self.own_entry(ino, progress)?
+            }
+            // The name is another's by now, or nobody's; what was made is open here all the same.
+            Err(Step::Done(Reply::Error(FsError::NotFound))) => self.own_entry(ino, progress)?,
+            Err(step) => return Err(step),
+        };
         let opened = self.open_handle(Handle { ino: entry.attr.ino, write: open.write });
         self.note_open_told(entry.attr.ino);
         self.finish_dir(

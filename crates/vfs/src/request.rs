@@ -75,6 +75,42 @@ pub enum Request {
     TestLock { lock: ByteLock },
 }
 
+impl Request {
+    /// Whether it looks for an inode under a name, rather than being about one that the kernel knows.
+    pub(crate) fn finds_by_name(&self) -> bool {
+        match self {
+            Self::Lookup { .. }
+            | Self::Make { .. }
+            | Self::Create { .. }
+            | Self::Link { .. }
+            | Self::Unlink { .. }
+            | Self::Rmdir { .. }
+            | Self::Rename { .. } => true,
+            Self::GetAttr { .. }
+            | Self::SetAttr { .. }
+            | Self::ReadLink { .. }
+            | Self::TmpFile { .. }
+            | Self::Open { .. }
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Flush { .. }
+            | Self::Release { .. }
+            | Self::Fsync { .. }
+            | Self::ReadDir { .. }
+            | Self::StatFs
+            | Self::GetXattr { .. }
+            | Self::ListXattr { .. }
+            | Self::SetXattr { .. }
+            | Self::RemoveXattr { .. }
+            | Self::Allocate { .. }
+            | Self::Seek { .. }
+            | Self::SetLock { .. }
+            | Self::Unlock { .. }
+            | Self::TestLock { .. } => false,
+        }
+    }
+}
+
 /// Bytes to write, owned while the request waits.
 #[derive(Debug)]
 pub struct WriteData(pub Box<[u8]>);

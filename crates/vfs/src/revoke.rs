@@ -169,7 +169,16 @@ impl Core {
         self.clock = clock;
         let Some(mut done) = self.jobs.remove(&job) else { return };
         // Pages filled while the call ran may have come after it looked.
-        let again: Vec<Ino> = done.pages.iter().copied().filter(|ino| self.was_served(*ino)).collect();
+        let mut again: Vec<Ino> = done.pages.iter().copied().filter(|ino| self.was_served(*ino)).collect();
+        if let Purpose::Release(resource) = done.purpose
+            && self.is_dropped(resource)
+        {
+            // Those of files that had none when it began, too.
+            let (_, new) = self.kernel_has(resource);
+            let new: Vec<Ino> = new.into_iter().filter(|ino| !done.pages.contains(ino)).collect();
+            again.extend(&new);
+            done.pages.extend(new);
+        }
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
             done.rounds += 1;
             for ino in &again {
@@ -199,6 +208,11 @@ impl Core {
             Purpose::Alone => {}
         }
         self.settle();
+    }
+
+    /// Whether nothing of what `resource` covers may stay with the kernel.
+    fn is_dropped(&self, resource: ResourceId) -> bool {
+        self.releases.get(&resource).is_some_and(|r| r.stage == Stage::Dropping && r.to == LockMode::Nl)
     }
 
     fn was_served(&self, ino: Ino) -> bool {
@@ -354,7 +368,7 @@ impl Core {
                 self.wake(WaitKey::Loaded(ino));
                 for entry in dir.entries.values() {
                     let child = entry.dirent.ino;
-                    self.pages.remove(&child);
+                    self.drop_pages(child);
                     if entry.dirent.kind() != FileKind::Directory
                         && let Some(known) = self.known.get_mut(&child)
                         && matches!(known.place, Place::Covered(parent, _) if parent == ino)
@@ -369,7 +383,7 @@ impl Core {
             }
             ResourceKind::Attr => self.forget_half(ino, |own| own.attr = None),
             ResourceKind::File => {
-                self.pages.remove(&ino);
+                self.drop_pages(ino);
                 self.live.remove(&ino);
                 self.forget_half(ino, |own| own.content = None);
             }

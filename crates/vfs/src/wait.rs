@@ -67,6 +67,8 @@ pub struct Progress {
     pub glimpse: Option<Box<Inode>>,
     /// Why its acquire failed.
     pub error: Option<FsError>,
+    /// How often an inode that it found by name was gone when it was asked for.
+    pub stale_finds: u32,
     /// Its lock request and the answer.
     pub lock: Option<(u64, Option<LockAnswer>)>,
     /// Fetched attributes.
@@ -104,6 +106,7 @@ impl Progress {
             killed_privileges: false,
             glimpse: None,
             error: None,
+            stale_finds: 0,
             lock: None,
             xattrs: None,
         }
