@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use fuse::Errno;
-use obs::{FuseKind, Metrics};
+use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use types::Ino;
@@ -20,6 +20,7 @@ pub(crate) struct Call {
     pub stage: Stage,
     pub waited: Waited,
     kind: FuseKind,
+    operation: Option<OperationKind>,
     arrived: Instant,
 }
 
@@ -44,7 +45,15 @@ impl Call {
     pub fn new(reply: fuse::Reply) -> Self {
         let kind = kind_of(reply.opcode());
         let arrived = Instant::now();
-        Self { reply, shape: Shape::Plain, stage: Stage::Asked, waited: Waited::No, kind, arrived }
+        Self {
+            reply,
+            shape: Shape::Plain,
+            stage: Stage::Asked,
+            waited: Waited::No,
+            kind,
+            operation: None,
+            arrived,
+        }
     }
 
     pub fn id(&self) -> RequestId {
@@ -53,6 +62,11 @@ impl Call {
 
     pub fn kind(&self) -> FuseKind {
         self.kind
+    }
+
+    /// Notes what the core is asked to do; what it is asked next to complete that changes nothing.
+    pub fn note_operation(&mut self, operation: OperationKind) {
+        self.operation.get_or_insert(operation);
     }
 
     /// Answers and records how long it took.
@@ -73,9 +87,13 @@ impl Call {
     }
 
     fn finish_with(self, metrics: &Metrics, send: impl FnOnce(fuse::Reply)) {
-        let (kind, arrived) = (self.kind, self.arrived);
+        let Self { kind, operation, arrived, .. } = self;
         send(self.reply);
-        metrics.fuse_duration.record(kind, arrived.elapsed().as_micros() as u64);
+        let us = arrived.elapsed().as_micros() as u64;
+        metrics.fuse_duration.record(kind, us);
+        if let Some(operation) = operation {
+            metrics.operation_duration.record(operation, us);
+        }
     }
 }
 

@@ -56,11 +56,13 @@ pub fn entry_of(entry: &vfs::Entry) -> fuse::Entry {
 ///
 /// KEEP_CACHE goes with DIRECT_IO too: without it this open would drop the pages that others cached.
 pub fn opened_of(opened: vfs::Opened) -> fuse::Opened {
-    let flags = if opened.direct {
-        fuse::OpenReplyFlags::DIRECT_IO | fuse::OpenReplyFlags::KEEP_CACHE
-    } else {
-        fuse::OpenReplyFlags::KEEP_CACHE
+    let mut flags = match opened.keep_pages {
+        Keep::Yes => fuse::OpenReplyFlags::KEEP_CACHE,
+        Keep::No => fuse::OpenReplyFlags::from_bits(0),
     };
+    if opened.direct {
+        flags = flags | fuse::OpenReplyFlags::DIRECT_IO;
+    }
     fuse::Opened { fh: FileHandle::from(opened).to_raw(), flags, backing_id: 0 }
 }
 
@@ -219,12 +221,14 @@ mod tests {
 
     #[test]
     fn handles_carry_their_caching_in_the_lowest_bit() {
-        for (direct, fh) in [(false, 84), (true, 85)] {
-            let out = opened_of(vfs::Opened { handle: HandleId(42), direct });
+        for (direct, keep_pages, fh) in
+            [(false, Keep::Yes, 84), (true, Keep::Yes, 85), (false, Keep::No, 84), (true, Keep::No, 85)]
+        {
+            let out = opened_of(vfs::Opened { handle: HandleId(42), direct, keep_pages });
             assert_eq!(out.fh, fh);
             assert_eq!(FileHandle::from_raw(fh), FileHandle { id: HandleId(42), direct });
             assert_eq!(out.flags.contains(fuse::OpenReplyFlags::DIRECT_IO), direct);
-            assert!(out.flags.contains(fuse::OpenReplyFlags::KEEP_CACHE));
+            assert_eq!(out.flags.contains(fuse::OpenReplyFlags::KEEP_CACHE), keep_pages == Keep::Yes);
         }
     }
 

@@ -14,6 +14,9 @@ pub const O_APPEND: u32 = 0o2000;
 /// Writes are durable when they return. Part of O_SYNC.
 pub const O_DSYNC: u32 = 0o10000;
 
+/// Reads leave the access time alone.
+pub const O_NOATIME: u32 = 0o1_000_000;
+
 /// linux:include/uapi/linux/stat.h.
 pub const S_IFMT: u32 = 0o170_000;
 /// Named pipe.

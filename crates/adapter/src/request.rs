@@ -121,7 +121,7 @@ fn try_translate<'a>(
             let spec = make_spec(header, FileKind::File, mode, umask);
             (Request::TmpFile { parent: ino, spec, open: open_mode_of(flags) }, Shape::Plain)
         }
-        Operation::Read { offset, size, .. } => (Request::Read { ino, offset, len: size }, Shape::Plain),
+        Operation::Read { offset, size, open_flags, .. } => read(ino, offset, size, open_flags),
         Operation::Write { fh, offset, data, write_flags, open_flags, .. } => {
             return Ok(Translated::Write(write_call(ino, fh, offset, data, write_flags, open_flags)));
         }
@@ -199,6 +199,11 @@ fn lookup(ino: Ino, name: &OsStr) -> Result<(Request, Shape), Errno> {
         b".." => Err(Errno::STALE),
         name => Ok((Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup)),
     }
+}
+
+fn read(ino: Ino, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
+    let noatime = open_flags & linux::O_NOATIME != 0;
+    (Request::Read { ino, offset, len, noatime }, Shape::Plain)
 }
 
 fn make_spec(header: &InHeader, kind: FileKind, mode: u32, umask: u32) -> MakeSpec {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use chunk::SegmentStore;
 use fuse::{Errno, Forget, Handler};
-use obs::{FuseKind, Metrics};
+use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
 use vfs::{Clock, Core, ReadJob, Reply, Request, RequestId, WriteData};
 
@@ -118,6 +118,7 @@ impl<D: Driver> Server<D> {
         let driver = &*self.driver;
         let WriteCall { ino, offset, data, append, kill_privileges, direct, sync } = write;
         call.shape = Shape::Write(WriteShape { ino, offset, direct, sync });
+        call.note_operation(OperationKind::Write);
         if !kill_privileges
             && let Some(reply) =
                 driver.with_core(|core, clock| core.write_now(clock, ino, offset, data, append))
@@ -173,8 +174,9 @@ enum Thread {
 }
 
 /// Asks the core, and answers if it does.
-fn ask<D: Driver>(driver: &D, call: Call, request: Request, thread: Thread) {
+fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) {
     let id = call.id();
+    call.note_operation(request.kind());
     let mut waiting = Some(call);
     let reply = driver.with_core(|core, clock| {
         let reply = core.submit(clock, id, request);

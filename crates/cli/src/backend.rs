@@ -33,7 +33,11 @@ pub fn mount(plan: Plan, ready: Box<dyn FnOnce()>) -> Result<(), Failure> {
 fn options_of(options: &MountOptions) -> node::MountOptions {
     node::MountOptions {
         read_only: options.read_only,
-        atime: options.atime == Atime::Relative,
+        atime: match options.atime {
+            Atime::Never => node::Atime::Never,
+            Atime::Relative => node::Atime::Relative,
+            Atime::Strict => node::Atime::Strict,
+        },
         diratime: options.diratime,
         lazytime: options.lazytime,
         commit: options.commit,

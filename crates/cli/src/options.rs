@@ -51,6 +51,8 @@ pub enum Atime {
     Never,
     /// When it is older than the last change, or than a day.
     Relative,
+    /// At each read that is not answered from the kernel's cache.
+    Strict,
 }
 
 /// Who mounts.
@@ -187,6 +189,7 @@ const SWITCHES: &[(&str, Set)] = &[
     ("relatime", |o| o.atime = Atime::Relative),
     ("norelatime", |o| o.atime = Atime::Relative),
     ("nostrictatime", |o| o.atime = Atime::Relative),
+    ("strictatime", |o| o.atime = Atime::Strict),
     ("diratime", |o| o.diratime = true),
     ("nodiratime", |o| o.diratime = false),
     ("lazytime", |o| o.lazytime = true),
@@ -254,7 +257,6 @@ const ROOT_ONLY: &[&str] = &["dev", "suid"];
 const REFUSED: &[(&str, &str)] = &[
     ("fsname", "the volume is the source"),
     ("subtype", "the type is fuse.holdfast"),
-    ("strictatime", "access times follow relatime or noatime"),
     ("no_default_permissions", "permissions are checked by the kernel"),
     ("nodefault_permissions", "permissions are checked by the kernel"),
     ("remount", "unmount and mount again"),
@@ -267,7 +269,9 @@ const REFUSED: &[(&str, &str)] = &[
 pub const HELP: &str = "\
 Mount options:
   ro, rw                     read only, or read and write (default)
-  relatime, noatime          access times: rarely (default), never; nodiratime, lazytime
+  relatime                   reading updates an access time older than the last change or a day (default)
+  noatime, strictatime       never; at every read that the kernel's cache does not answer
+  nodiratime, lazytime       not of directories; written with other changes only
   commit=SEC                 longest time a change stays in memory only [1]
   sync, dirsync              every change, every change of a directory, is durable at once
   allow_other                other users may enter (default for root; off: noallow_other)
@@ -333,6 +337,8 @@ mod tests {
             ("ro,rw", |_| {}),
             ("noatime", |o| o.atime = Atime::Never),
             ("noatime,relatime", |_| {}),
+            ("strictatime", |o| o.atime = Atime::Strict),
+            ("strictatime,nostrictatime", |_| {}),
             ("nodiratime", |o| o.diratime = false),
             ("lazytime", |o| o.lazytime = true),
             ("commit=5", |o| o.commit = Duration::from_secs(5)),

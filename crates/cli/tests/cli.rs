@@ -66,6 +66,12 @@ fn format_prints_id_and_options_and_refuses_a_second_time() {
     let output = holdfast(&["format", "./two", "--inline-size", "1K"], &scratch.0);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("volume   ") && text.contains("inline   1.0 KiB"), "{text}");
+    for (size, code) in [("0", 0), ("64K", 0), ("65537", 1), ("1T", 1)] {
+        let output = holdfast(&["format", &format!("./v{size}"), "--inline-size", size], &scratch.0);
+        let (got, error) = code_and_error(&output);
+        assert_eq!(got, code, "{size}: {error}");
+        assert!(code == 0 || error.contains("inline size") && error.contains("64 KiB"), "{error}");
+    }
 }
 
 #[test]

@@ -8,3 +8,6 @@ pub mod node;
 
 pub use master::{MasterTable, Need, WaiterId};
 pub use node::{NodeTable, Revocation};
+
+/// Memory that a token is counted with, in bytes: what the master needs for one, about.
+pub const TOKEN_BYTES: usize = 200;

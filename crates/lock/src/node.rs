@@ -278,6 +278,17 @@ impl NodeTable {
         None
     }
 
+    /// Tokens that may be held.
+    pub fn share(&self) -> usize {
+        self.share
+    }
+
+    /// When the least used of the tokens that `counts` says count was used last.
+    pub fn oldest_use(&self, counts: impl Fn(ResourceId) -> bool) -> Option<Micros> {
+        let tokens = self.tokens.iter().filter(|(resource, _)| counts(**resource));
+        tokens.map(|(_, token)| token.used_at.max(token.granted_at)).min()
+    }
+
     /// How many tokens are held.
     pub fn len(&self) -> usize {
         self.tokens.len()

@@ -110,7 +110,7 @@ impl Master {
 
     /// Tokens that each member may hold: they share the budget, however many they are at the moment.
     pub(crate) fn token_share(&self) -> u64 {
-        self.config.token_memory / TOKEN_BYTES / (self.members.len() as u64).max(1)
+        self.config.token_memory / lock::TOKEN_BYTES as u64 / (self.members.len() as u64).max(1)
     }
 
     pub(crate) fn welcome(&self, node: NodeId, batch_applied: BatchSeq, reassert: bool) -> FromMaster {
@@ -249,6 +249,4 @@ impl Master {
     }
 }
 
-/// Memory of one token at the master, about.
-const TOKEN_BYTES: u64 = 200;
 const RESERVE_MAX: u32 = 1 << 20;

@@ -1,6 +1,7 @@
 //! Shipped operations: run once, whatever is sent twice.
 
 use meta::{Change, FileKind, FsError, Key, Op, OpReply, StoredInode};
+use obs::OperationKind;
 use types::{Ino, LockMode, NodeId, OpSeq, ResourceId, Timespec};
 use wire::{FromMaster, Grant, GrantData};
 
@@ -31,6 +32,7 @@ impl Master {
                 if let Some(member) = self.members.get_mut(&node) {
                     member.running.insert(seq);
                 }
+                self.metrics.master_operations.add(kind_of(&op), 1);
                 self.try_ship(node, seq, op, now);
             }
             Err(error) => self.answer_ship(node, seq, &op, Err(error), Vec::new(), false),
@@ -211,5 +213,29 @@ fn is_new_directory(op: &Op, ino: Ino) -> bool {
     match op {
         Op::Create { new, .. } => new.ino == ino && new.kind == FileKind::Directory,
         _ => false,
+    }
+}
+
+/// The label under which an operation is counted.
+fn kind_of(op: &Op) -> OperationKind {
+    match op {
+        Op::Create { new, .. } => match new.kind {
+            FileKind::File => OperationKind::Create,
+            FileKind::Directory => OperationKind::Mkdir,
+            FileKind::Symlink => OperationKind::Symlink,
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                OperationKind::Mknod
+            }
+        },
+        Op::CreateOrphan { .. } => OperationKind::Create,
+        Op::Link { .. } => OperationKind::Link,
+        Op::Unlink { .. } => OperationKind::Unlink,
+        Op::Rmdir { .. } => OperationKind::Rmdir,
+        Op::Rename { .. } => OperationKind::Rename,
+        Op::SetAttr { .. } => OperationKind::Setattr,
+        Op::SetXattr { .. } => OperationKind::Setxattr,
+        Op::RemoveXattr { .. } => OperationKind::Removexattr,
+        Op::Reclaim { .. } => OperationKind::Orphan,
+        Op::Split { .. } | Op::Merge { .. } => OperationKind::Other,
     }
 }

@@ -109,7 +109,7 @@ codec_struct!(Content { size, mtime, atime, ctime, body });
 pub enum Body {
     /// No bytes stored: empty, or one hole. Also of everything that is neither file nor symlink.
     Empty {},
-    /// The first bytes of the file, at most [`Body::INLINE_BYTES_MAX`]; up to `size` the rest is a hole.
+    /// The first bytes of the file, at most as many as the volume's header says; up to `size` the rest is a hole.
     Inline {
         /// The bytes.
         data: Box<[u8]>,
@@ -136,8 +136,8 @@ codec_enum!(Body, "file body", {
 });
 
 impl Body {
-    /// Files up to this many bytes live in their record.
-    pub const INLINE_BYTES_MAX: usize = 4096;
+    /// The most that a volume may choose to keep of a file in its record.
+    pub const INLINE_BYTES_MAX: usize = 64 << 10;
     /// Extents up to this many stay in the record.
     pub const EXTENTS_EMBEDDED_MAX: usize = 32;
     /// Bytes of a file that one page of extents describes. No extent crosses a page.

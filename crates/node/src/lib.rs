@@ -31,3 +31,4 @@ mod utab;
 pub use error::NodeError;
 pub use node::mount;
 pub use options::{MountOptions, MountRequest};
+pub use vfs::Atime;

@@ -65,8 +65,8 @@ impl Node {
     /// Opens the volume and starts the threads that need nothing else.
     fn start(request: &MountRequest, signals: Arc<Signals>) -> Result<Self, NodeError> {
         let volume = Volume::open(&request.volume)?;
-        let store = VolumeStore::open(&volume)?;
         let metrics = Arc::new(Metrics::with_message_kinds(MESSAGE_KINDS));
+        let store = VolumeStore::open(&volume, Arc::clone(&metrics))?;
         let shell = Arc::new(Shell::new(volume, Arc::new(store), request.options.clone(), metrics));
         let mountpoint = request.mountpoint.clone();
         let mut node = Self { shell, signals, link_keeper: None, threads: Vec::new(), mountpoint };
@@ -245,11 +245,7 @@ impl Node {
 /// The thread that makes segments durable. Ends with the node.
 fn sync(shell: &Shell) {
     while let Some((job, plan)) = shell.syncs.next() {
-        let since = Instant::now();
         let outcome = plan.run(&*shell.store);
-        if !plan.is_empty() {
-            shell.metrics.segment_sync.record(since.elapsed().as_micros() as u64);
-        }
         shell.call_core(|core, clock| core.synced(clock, job, outcome));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fuse::mount::MountFlags;
 use types::Micros;
+use vfs::Atime;
 
 /// What to mount, where and how.
 #[derive(Clone, Debug)]
@@ -22,8 +23,8 @@ pub struct MountRequest {
 pub struct MountOptions {
     /// No changes.
     pub read_only: bool,
-    /// Access times are kept (relatime).
-    pub atime: bool,
+    /// When reading changes access times.
+    pub atime: Atime,
     /// Those of directories too.
     pub diratime: bool,
     /// Times reach the volume late.
@@ -58,7 +59,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
-            atime: true,
+            atime: Atime::Relative,
             diratime: true,
             lazytime: false,
             commit: Duration::from_secs(1),
@@ -82,7 +83,8 @@ impl MountOptions {
     pub(crate) fn mount_flags(&self) -> MountFlags {
         let table = [
             (self.read_only, MountFlags::RDONLY),
-            (!self.atime, MountFlags::NOATIME),
+            (self.atime == Atime::Never, MountFlags::NOATIME),
+            (self.atime == Atime::Strict, MountFlags::STRICTATIME),
             (!self.diratime, MountFlags::NODIRATIME),
             (self.lazytime, MountFlags::LAZYTIME),
             (self.sync, MountFlags::SYNCHRONOUS),
@@ -104,6 +106,7 @@ impl MountOptions {
 
     /// Settings of the node's core.
     pub(crate) fn core_config(&self) -> vfs::Config {
+        let defaults = vfs::Config::default();
         vfs::Config {
             commit_interval: micros(self.commit),
             log_bytes_max: usize::try_from(self.log_memory_bytes).unwrap_or(usize::MAX),
@@ -111,7 +114,10 @@ impl MountOptions {
             read_only: self.read_only,
             sync: self.sync,
             dirsync: self.dirsync,
-            ..vfs::Config::default()
+            atime: self.atime,
+            diratime: self.diratime,
+            atime_interval: if self.lazytime { Micros::NEVER } else { defaults.atime_interval },
+            ..defaults
         }
     }
 }

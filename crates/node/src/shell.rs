@@ -132,7 +132,11 @@ impl Shell {
         metrics: Arc<Metrics>,
     ) -> Self {
         let uuid = volume.header().id.0;
-        let config = vfs::Config { segment_len: volume.header().segment_bytes, ..options.core_config() };
+        let config = vfs::Config {
+            segment_len: volume.header().segment_bytes,
+            inline_bytes_max: volume.header().inline_bytes as usize,
+            ..options.core_config()
+        };
         let core = Core::new(config, uuid, Arc::clone(&store), Arc::clone(&metrics));
         Self {
             volume,

@@ -108,7 +108,7 @@ metrics! {
         operations_shipped: Family<Counter, OperationKind>, "operations_shipped_total", Counter, Count, Stable,
             "Operations this node sent to the master to be done there.";
         operation_duration: Family<Histogram, OperationKind>, "operation_duration_seconds", Histogram, Seconds, Experimental,
-            "Time of an operation in the node, waiting for tokens included.";
+            "Time of an operation in the node, from its arrival to its answer, waiting for tokens included.";
         errors_unknown: Counter, "errors_unknown_total", Counter, Count, Stable,
             "Failures without an error number of their own, answered with EIO.";
     }
@@ -120,15 +120,15 @@ metrics! {
         tokens_granted: Family<Counter, TokenKind>, "tokens_granted_total", Counter, Count, Stable,
             "Tokens granted to this node, those of new inodes included.";
         tokens_converted: Family<Counter, TokenKind>, "tokens_converted_total", Counter, Count, Stable,
-            "Tokens of this node that changed their mode.";
+            "Tokens of this node that changed their mode, up or down.";
         tokens_revoked: Family<Counter, TokenKind>, "tokens_revoked_total", Counter, Count, Stable,
             "Tokens the master asked this node to give back or convert.";
         tokens_released: Family<Counter, TokenKind>, "tokens_released_total", Counter, Count, Stable,
-            "Tokens this node gave back.";
+            "Tokens this node gave back, for whatever reason.";
         tokens_dropped: Family<Counter, TokenKind>, "tokens_dropped_total", Counter, Count, Stable,
             "Tokens this node gave back to stay within its share of token memory.";
         token_memory: Gauge, "token_memory_bytes", GaugeWithPeak, Bytes, Stable,
-            "Memory used for tokens and what they cover.";
+            "Memory counted for the tokens this node holds.";
         token_memory_limit: Gauge, "token_memory_limit_bytes", Gauge, Bytes, Stable,
             "This node's share of the token memory.";
         token_wait: Histogram, "token_wait_duration_seconds", Histogram, Seconds, Stable,
@@ -191,12 +191,14 @@ metrics! {
             "Lookups in the cache.";
         cache_hits: Family<Counter, CacheKind>, "cache_hits_total", Counter, Count, Stable,
             "Lookups that found what they looked for.";
+        cache_hit_percent: Family<Gauge, CacheKind>, "cache_hit_percent", Gauge, Count, Stable,
+            "Share of the lookups that were hits, since the start.";
         cache_allocated: Family<Counter, CacheKind>, "cache_allocated_total", Counter, Count, Stable,
             "Entries put into the cache.";
         cache_freed: Family<Counter, CacheKind>, "cache_freed_total", Counter, Count, Stable,
             "Entries taken out of the cache.";
         cache_age: Family<Gauge, CacheKind>, "cache_oldest_age_seconds", Gauge, Seconds, Stable,
-            "Age of the entry that would leave next.";
+            "Time since the last use of the token that is used least and would take its entries along next.";
     }
     "store" {
         segment_bytes_written: Counter, "segment_written_bytes_total", Counter, Bytes, Stable,
@@ -207,6 +209,12 @@ metrics! {
             "Appends to segments.";
         segment_reads: Counter, "segment_reads_total", Counter, Count, Stable,
             "Reads from segments.";
+        segment_write: Histogram, "segment_write_duration_seconds", Histogram, Seconds, Stable,
+            "Time of one append to a segment.";
+        segment_read: Histogram, "segment_read_duration_seconds", Histogram, Seconds, Stable,
+            "Time of one read from a segment.";
+        segment_syncs: Counter, "segment_syncs_total", Counter, Count, Stable,
+            "Syncs of segments.";
         segment_bytes_cleaned: Counter, "segment_cleaned_bytes_total", Counter, Bytes, Stable,
             "Live bytes that the cleaner moved.";
         segments_deleted: Counter, "segments_deleted_total", Counter, Count, Stable,

@@ -17,6 +17,8 @@ pub struct Kernel {
     pub attrs: BTreeMap<Ino, Attr>,
     /// Pages: the whole content as read.
     pub pages: BTreeMap<Ino, Vec<u8>>,
+    /// How often content was changed by writes and truncations.
+    pub changes: BTreeMap<Ino, u64>,
     /// References per inode, to be forgotten.
     pub lookups: BTreeMap<Ino, u64>,
     /// Stores through mappings that the node has not been told of, by inode and offset.
@@ -130,6 +132,24 @@ impl Kernel {
             Invalidation::Pages { ino } => pending.pages == Some(*ino),
             Invalidation::Directory { .. } | Invalidation::Attr { .. } => false,
         })
+    }
+
+    /// Content is changed: what a read found before is not what its pages hold.
+    pub fn note_change(&mut self, ino: Ino) {
+        *self.changes.entry(ino).or_default() += 1;
+    }
+
+    /// How often content was changed so far.
+    pub fn changes_of(&self, ino: Ino) -> u64 {
+        self.changes.get(&ino).copied().unwrap_or(0)
+    }
+
+    /// Keeps what a read brought that began when content had been changed `changes` times. Pages are locked from
+    /// there to here, so a change that the node answered in between comes after them.
+    pub fn fill(&mut self, ino: Ino, changes: u64, data: Vec<u8>) {
+        if self.changes_of(ino) == changes {
+            self.pages.insert(ino, data);
+        }
     }
 
     /// Stores a byte through a mapping of a file whose pages are here.

@@ -606,6 +606,7 @@ impl Process {
         self.set_attr(ino, AttrSet::default(), Some(size as u64)).await;
         self.settle(true);
         self.kernel(|k| {
+            k.note_change(Ino(ino));
             if let Some(pages) = k.pages.get_mut(&Ino(ino)) {
                 pages.resize(size, 0);
             }
@@ -663,6 +664,7 @@ impl Process {
         }
         self.kernel(|k| {
             k.attrs.remove(&Ino(ino));
+            k.note_change(Ino(ino));
             if let Some(pages) = k.pages.get_mut(&Ino(ino)) {
                 put(pages, offset as usize, &data);
             }
@@ -755,27 +757,29 @@ impl Process {
         if let Some(pages) = self.kernel(|k| k.pages.get(&Ino(ino)).cloned()) {
             return pages;
         }
-        let data = match self.call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20 }).await {
-            Reply::Data(data) => data,
-            Reply::ReadJob(job) => {
-                let mut world = self.world.borrow_mut();
-                let node = world.states[self.id].node;
-                let mut data = vec![0; job.len];
-                for (at, extent) in &job.parts {
-                    let out = &mut data[*at..*at + extent.len() as usize];
-                    chunk::read_extent(world.cluster.store(), Ino(ino), extent, extent.range(), out)
-                        .expect("stored bytes are read");
+        let changes = self.kernel(|k| k.changes_of(Ino(ino)));
+        let data =
+            match self.call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20, noatime: false }).await {
+                Reply::Data(data) => data,
+                Reply::ReadJob(job) => {
+                    let mut world = self.world.borrow_mut();
+                    let node = world.states[self.id].node;
+                    let mut data = vec![0; job.len];
+                    for (at, extent) in &job.parts {
+                        let out = &mut data[*at..*at + extent.len() as usize];
+                        chunk::read_extent(world.cluster.store(), Ino(ino), extent, extent.range(), out)
+                            .expect("stored bytes are read");
+                    }
+                    for (at, bytes) in &job.overlay {
+                        data[*at..*at + bytes.len()].copy_from_slice(bytes);
+                    }
+                    let clock = world.cluster.clock();
+                    world.cluster.core(node).read_done(clock, job.pin);
+                    data
                 }
-                for (at, bytes) in &job.overlay {
-                    data[*at..*at + bytes.len()].copy_from_slice(bytes);
-                }
-                let clock = world.cluster.clock();
-                world.cluster.core(node).read_done(clock, job.pin);
-                data
-            }
-            other => self.fault(&format!("read answered {other:?}")),
-        };
-        self.kernel(|k| k.pages.insert(Ino(ino), data.clone()));
+                other => self.fault(&format!("read answered {other:?}")),
+            };
+        self.kernel(|k| k.fill(Ino(ino), changes, data.clone()));
         data
     }
 

@@ -111,7 +111,7 @@ fn open_on_another_node_keeps_an_inode_whose_last_name_its_holder_removes() {
             let done = cluster.call(0, Request::Unlink { parent: dir, name: name[..].into() });
             assert!(matches!(done, Reply::Done));
         }
-        match cluster.call(1, Request::Read { ino, offset: 0, len: 100 }) {
+        match cluster.call(1, Request::Read { ino, offset: 0, len: 100, noatime: false }) {
             Reply::Data(data) => assert_eq!(data, b"kept"),
             other => panic!("seed {seed}: read answered {other:?}"),
         }

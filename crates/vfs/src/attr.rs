@@ -2,7 +2,7 @@
 
 use meta::ops::AttrSet;
 use meta::{Body, FileKind, FsError, Inode, Op};
-use obs::{CacheKind, OperationKind};
+use obs::OperationKind;
 use types::{Ino, LockMode, ResourceId};
 use wire::Want;
 
@@ -14,12 +14,7 @@ use crate::wait::{Progress, Step, Try, WaitKey};
 impl Core {
     pub(crate) fn try_lookup(&mut self, parent: Ino, name: &[u8]) -> Try<Reply> {
         let name = crate::namespace::checked(name)?;
-        self.metrics.cache_lookups.add(CacheKind::Dentry, 1);
-        let waited = !self.has_dir(parent);
         self.need_dir(parent)?;
-        if !waited {
-            self.metrics.cache_hits.add(CacheKind::Dentry, 1);
-        }
         let hash = self.cookie_key.hash(name.as_bytes());
         let keep_name = self.keep_names(parent);
         let Some(dir) = self.cache.dirs.get_mut(&parent) else {
@@ -107,14 +102,10 @@ impl Core {
                 place = Place::Covered(parent, cookie);
             }
         }
-        let is_new = !self.known.contains_key(&attr.ino);
         let known = self.known.entry(attr.ino).or_default();
         known.lookups += 1;
         known.place = place;
         known.attr_out |= keep_attr == Keep::Yes;
-        if is_new {
-            self.metrics.cache_allocated.add(CacheKind::Inode, 1);
-        }
         Entry { attr, keep_name, keep_attr }
     }
 
@@ -143,15 +134,15 @@ impl Core {
         let is_needed = known.lookups > 0 || known.is_open() || ino == Ino::ROOT;
         // Content on its way to the log needs to know where its record is.
         if !is_needed && !self.live.contains_key(&ino) {
+            // Where its record is will not be known any more.
+            self.log_atimes(&[ino]);
             self.known.remove(&ino);
-            self.metrics.cache_freed.add(CacheKind::Inode, 1);
+            self.cache.atimes.noted.remove(&ino);
         }
     }
 
     pub(crate) fn try_getattr(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
-        self.metrics.cache_lookups.add(CacheKind::Inode, 1);
         let (attr, keep) = self.attr_of(ino, progress)?;
-        self.metrics.cache_hits.add(CacheKind::Inode, 1);
         self.metrics.operations_local.add(OperationKind::Getattr, 1);
         if keep == Keep::Yes {
             if let Some(dir) = self.cache.dirs.get_mut(&ino) {
@@ -220,6 +211,11 @@ impl Core {
             attr.atime = live.atime;
             attr.ctime = attr.ctime.max(live.ctime);
         }
+        if let Some(access) =
+            self.cache.atimes.noted.get(&ino).filter(|access| access.is_over(&inode.content))
+        {
+            attr.atime = access.atime;
+        }
         if attr.kind == FileKind::Directory {
             attr.size = DIRECTORY_SIZE;
             attr.stored_bytes = 0;
@@ -263,6 +259,9 @@ impl Core {
             self.need_place(ino)?;
         }
         let mut set = set.clone();
+        if set.atime.is_some() {
+            self.cache.atimes.noted.remove(&ino);
+        }
         // Times of content that no change records yet go with it.
         if (set.mtime.is_some() || set.atime.is_some())
             && progress.ship.is_none()
@@ -282,6 +281,7 @@ impl Core {
     pub(crate) fn try_readlink(&mut self, ino: Ino) -> Try<Reply> {
         let content = self.need_content(ino, LockMode::Pr)?;
         self.metrics.operations_local.add(OperationKind::Readlink, 1);
+        self.note_read(ino);
         match content.body {
             Body::Target { path } => Ok(Reply::Data(path.into_vec())),
             Body::Empty {} | Body::Inline { .. } | Body::Extents { .. } | Body::Paged { .. } => {

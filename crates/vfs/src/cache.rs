@@ -12,6 +12,8 @@ use meta::{Body, Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeA
 use rustc_hash::{FxHashMap, FxHashSet};
 use types::{Ino, Micros, Name};
 
+use crate::atime::Atimes;
+
 /// A cached directory.
 #[derive(Debug)]
 pub struct DirCache {
@@ -159,6 +161,15 @@ pub struct Cache {
     pub walk: crate::walk::Walk,
     /// Inodes that changed their place by the last call of [`Cache::apply`].
     pub moved: Vec<(Ino, Place)>,
+    /// Access times newer than the records.
+    pub(crate) atimes: Atimes,
+    /// Inodes known when the gauges were last set.
+    pub(crate) inodes_counted: u64,
+    /// Entries in all directories.
+    dentries: u64,
+    /// Entries that came and went since [`Cache::take_turnover`].
+    added: u64,
+    removed: u64,
 }
 
 /// Where a node last saw an inode's record.
@@ -187,6 +198,7 @@ impl Cache {
                     if let Some(child) = dir.subdirectories.remove(cookie) {
                         self.forget_parent(child, *parent, *cookie);
                     }
+                    self.note_turnover(0, 1);
                 }
             }
             Change::PutDirectory { ino, inode } => {
@@ -252,15 +264,18 @@ impl Cache {
             .is_some_and(|old| old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino);
         let entry = CachedEntry { dirent: entry.clone(), name_out };
         let weight = entry.weight();
-        let old = dir.entries.insert(cookie, entry).map_or(0, |old| old.weight());
+        let replaced = dir.entries.insert(cookie, entry);
+        let old = replaced.as_ref().map_or(0, CachedEntry::weight);
         dir.bytes = dir.bytes + weight - old;
         self.bytes = self.bytes + weight - old;
+        self.note_turnover(1, usize::from(replaced.is_some()));
     }
 
     /// Drops a directory.
     pub fn drop_dir(&mut self, ino: Ino) -> Option<DirCache> {
         let dir = self.dirs.remove(&ino)?;
         self.bytes -= dir.bytes;
+        self.note_turnover(0, dir.entries.len());
         for (cookie, child) in &dir.subdirectories {
             self.forget_parent(*child, ino, *cookie);
         }
@@ -286,6 +301,7 @@ impl Cache {
         if after != dir.loaded_to {
             return covered;
         }
+        let before = dir.entries.len();
         let last = entries.last().map_or(after, |(cookie, _)| cookie.0);
         for (cookie, dirent) in entries {
             let place = match &dirent.child {
@@ -306,6 +322,30 @@ impl Cache {
         }
         dir.loaded_to = if complete { LOADED_ALL } else { last };
         dir.loading = false;
+        let added = dir.entries.len() - before;
+        self.note_turnover(added, 0);
         covered
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        let removed = self.removed + self.dentries;
+        *self = Self { added: self.added, removed, inodes_counted: self.inodes_counted, ..Self::default() };
+    }
+
+    /// Entries in all directories.
+    pub fn dentries(&self) -> u64 {
+        self.dentries
+    }
+
+    /// Entries that came, and that went, since the last call.
+    pub fn take_turnover(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.added), std::mem::take(&mut self.removed))
+    }
+
+    fn note_turnover(&mut self, added: usize, removed: usize) {
+        self.added += added as u64;
+        self.removed += removed as u64;
+        self.dentries = self.dentries + added as u64 - removed as u64;
     }
 }

@@ -3,6 +3,8 @@
 use lock::node::Hold;
 use types::Micros;
 
+use crate::atime::Atime;
+
 /// Settings of a node's core; the defaults are those of docs/locking.md, "Defaults".
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -22,6 +24,8 @@ pub struct Config {
     pub linger: Micros,
     /// Bytes of the store that only removals may use; at most a twentieth of it.
     pub reserve_bytes: u64,
+    /// Files up to this many bytes live in their record; at most [`meta::Body::INLINE_BYTES_MAX`].
+    pub inline_bytes_max: usize,
     /// Length of the segments that are written.
     pub segment_len: u64,
     /// Nothing may change.
@@ -32,6 +36,12 @@ pub struct Config {
     pub dirsync: bool,
     /// Bytes of cached directories, about, beyond which those not used for a while are given up.
     pub cache_bytes_max: usize,
+    /// When reading changes access times.
+    pub atime: Atime,
+    /// Whether listing a directory changes its own.
+    pub diratime: bool,
+    /// Access times that nothing else takes along are logged this long after a read; never with lazytime.
+    pub atime_interval: Micros,
     /// Tokens the node may hold, whatever the master allows; 0 for no limit of its own.
     pub token_limit: usize,
 }
@@ -47,11 +57,15 @@ impl Default for Config {
             quiet: Micros::from_millis(1_000),
             linger: Micros::from_millis(50),
             reserve_bytes: 32 << 20,
+            inline_bytes_max: 4096,
             segment_len: chunk::SEGMENT_LEN,
             read_only: false,
             sync: false,
             dirsync: false,
             cache_bytes_max: 1 << 30,
+            atime: Atime::Relative,
+            diratime: true,
+            atime_interval: Micros::from_millis(30_000),
             token_limit: 0,
         }
     }

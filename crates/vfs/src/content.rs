@@ -89,8 +89,11 @@ impl Core {
         Err(Step::Wait(self.want(want)))
     }
 
-    pub(crate) fn try_read(&mut self, ino: Ino, offset: u64, len: u32) -> Try<Reply> {
+    pub(crate) fn try_read(&mut self, ino: Ino, offset: u64, len: u32, noatime: bool) -> Try<Reply> {
         let content = self.need_content(ino, LockMode::Pr)?;
+        if !noatime {
+            self.note_read(ino);
+        }
         let size = self.live.get(&ino).map_or(content.size, |live| live.size);
         let end = offset.saturating_add(u64::from(len)).min(size);
         if offset >= end {
@@ -257,7 +260,7 @@ impl Core {
     /// Makes the newer content of a file changeable, with the extents of `range` loaded.
     fn need_live(&mut self, ino: Ino, content: &Content, range: &std::ops::Range<u64>) -> Try<()> {
         if !self.live.contains_key(&ino) {
-            let mut live = Live::new(content);
+            let mut live = Live::new(content, self.config.inline_bytes_max);
             for (page, map) in self.pages.remove(&ino).unwrap_or_default() {
                 live.load_page(page, map);
             }
@@ -344,7 +347,7 @@ impl Core {
             }
         }
         if !self.live.contains_key(&ino) {
-            let mut live = Live::new(&content);
+            let mut live = Live::new(&content, self.config.inline_bytes_max);
             for (page, map) in self.pages.get(&ino).into_iter().flatten() {
                 live.load_page(*page, map.clone());
             }

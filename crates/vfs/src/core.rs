@@ -80,7 +80,8 @@ pub struct Core {
     pub(crate) waiting: FxHashMap<WaitKey, BTreeSet<RequestId>>,
     pub(crate) woken: VecDeque<WaitKey>,
     pub(crate) wants: FxHashMap<Want, u64>,
-    pub(crate) want_of: BTreeMap<u64, Want>,
+    /// Acquires without an answer, and since when.
+    pub(crate) want_of: BTreeMap<u64, (Want, Micros)>,
     pub(crate) fetches: FxHashMap<FetchWhat, u64>,
     pub(crate) fetch_of: BTreeMap<u64, FetchWhat>,
     pub(crate) shipped: BTreeMap<OpSeq, Shipped>,
@@ -303,7 +304,7 @@ impl Core {
             Link::Up => self.ping_due(),
             Link::Down | Link::Lost => Micros::NEVER,
         };
-        revocation.min(linger).min(ping).min(self.commit_due)
+        revocation.min(linger).min(ping).min(self.commit_due).min(self.cache.atimes.due)
     }
 
     /// The next order for the driver.
@@ -342,15 +343,43 @@ impl Core {
                 metrics.tokens_held.set((*kind, *mode), held.get(&(*kind, *mode)).copied().unwrap_or(0));
             }
         }
-        let dentries: usize = self.cache.dirs.values().map(|dir| dir.entries.len()).sum();
-        for (kind, count) in [(CacheKind::Inode, self.known.len()), (CacheKind::Dentry, dentries)] {
+        let now = self.clock.now;
+        let is_dir = |resource: ResourceId| resource.kind == types::ResourceKind::Dir;
+        for (kind, oldest) in [
+            (CacheKind::Inode, self.tokens.oldest_use(|_| true)),
+            (CacheKind::Dentry, self.tokens.oldest_use(is_dir)),
+        ] {
+            let age = oldest.map_or(0, |used_at| now.since(used_at).0 / 1_000_000);
+            metrics.cache_age.set(kind, age as i64);
+            let (hits, lookups) = (metrics.cache_hits.at(kind).get(), metrics.cache_lookups.at(kind).get());
+            metrics.cache_hit_percent.set(kind, (hits * 100).checked_div(lookups).unwrap_or(0) as i64);
+            // Entries go with their tokens, and tokens have the limit.
+            metrics.cache_maximum.set(kind, 0);
+        }
+        metrics.token_memory_limit.set((self.tokens.share() * lock::TOKEN_BYTES) as i64);
+    }
+
+    /// Sets the gauges whose highest values count.
+    fn note_sizes(&mut self) {
+        use obs::CacheKind;
+        let metrics = &self.metrics;
+        metrics.token_memory.set((self.tokens.len() * lock::TOKEN_BYTES) as i64);
+        metrics.log_bytes.set(self.log.bytes() as i64);
+        metrics.mutations_pending.set(self.log.unflushed().0 as i64);
+        let (added, removed) = self.cache.take_turnover();
+        metrics.cache_allocated.add(CacheKind::Dentry, added);
+        metrics.cache_freed.add(CacheKind::Dentry, removed);
+        let dentries = self.cache.dentries();
+        let inodes = self.known.len() as u64;
+        for (kind, count) in [(CacheKind::Inode, inodes), (CacheKind::Dentry, dentries)] {
             let count = count as i64;
             metrics.cache_current.set(kind, count);
             metrics.cache_peak.set(kind, metrics.cache_peak.at(kind).get().max(count));
         }
-        let (mutations, _) = self.log.unflushed();
-        metrics.mutations_pending.set(mutations as i64);
-        metrics.log_bytes.set(self.log.bytes() as i64);
+        // Whatever takes an inode in or out, the difference to the last look is what counts.
+        let before = std::mem::replace(&mut self.cache.inodes_counted, inodes);
+        metrics.cache_allocated.add(CacheKind::Inode, inodes.saturating_sub(before));
+        metrics.cache_freed.add(CacheKind::Inode, before.saturating_sub(inodes));
     }
 
     /// Requests that wait: number, what for, since when.
@@ -415,6 +444,7 @@ impl Core {
                 continue;
             }
             if let Some(revocation) = self.tokens.poll_revocation(self.clock.now) {
+                self.metrics.tokens_revoked.add(revocation.resource.kind.into(), 1);
                 self.start_release(revocation);
                 continue;
             }
@@ -435,6 +465,7 @@ impl Core {
         if self.leaving {
             self.go_on_leaving();
         }
+        self.note_sizes();
     }
 
     /// Inodes of the kernel's follow their records.
@@ -456,9 +487,33 @@ impl Core {
             }
             progress.stale_finds += 1;
         }
-        match self.try_request(request, progress) {
+        let step = match self.try_request(request, progress) {
             Ok(reply) => Step::Done(reply),
             Err(step) => step,
+        };
+        self.count_attempt(request, &step, progress);
+        step
+    }
+
+    /// Counts searches in caches, each once: what had to be waited for was not there. And how long an fsync took.
+    fn count_attempt(&mut self, request: &Request, step: &Step, progress: &mut Progress) {
+        let cache = match request {
+            Request::Lookup { .. } => obs::CacheKind::Dentry,
+            Request::GetAttr { .. } => obs::CacheKind::Inode,
+            Request::Fsync { .. } => {
+                if let Step::Done(Reply::Done) = step {
+                    self.metrics.durable_wait.record(self.clock.now.since(progress.since).0);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if std::mem::replace(&mut progress.is_counted, true) {
+            return;
+        }
+        self.metrics.cache_lookups.add(cache, 1);
+        if let Step::Done(_) = step {
+            self.metrics.cache_hits.add(cache, 1);
         }
     }
 

@@ -20,7 +20,6 @@ use crate::wait::{Progress, Step, Try, WaitKey};
 #[derive(Debug)]
 pub(crate) struct Flush {
     captures: Vec<Capture>,
-    started: Micros,
 }
 
 impl Flush {
@@ -76,7 +75,7 @@ impl Core {
 
     fn sync_captures(&mut self, job: u64, captures: Vec<Capture>) {
         let Some(plan) = self.writer.as_ref().map(|writer| writer.sync_plan()) else { return };
-        self.flushes.insert(job, Flush { captures, started: self.clock.now });
+        self.flushes.insert(job, Flush { captures });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -91,7 +90,7 @@ impl Core {
             return;
         };
         let job = self.number();
-        self.flushes.insert(job, Flush { captures: Vec::new(), started: self.clock.now });
+        self.flushes.insert(job, Flush { captures: Vec::new() });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -152,8 +151,6 @@ impl Core {
             }
         }
         if let Some(flush) = self.flushes.remove(&job) {
-            let us = self.clock.now.since(flush.started).0;
-            self.metrics.segment_sync.record(us);
             self.log_captures(flush.captures);
             self.wake(WaitKey::Flush(job));
             self.go_on_releasing(job);
@@ -172,6 +169,9 @@ impl Core {
             }
             let version = capture.version;
             self.log_content(capture);
+            if self.log.is_full() {
+                self.send_batch(false);
+            }
             if self.live.get(&ino).is_some_and(|live| live.version == version) {
                 self.live.remove(&ino);
                 self.forget_unused(ino);
@@ -225,6 +225,7 @@ impl Core {
         }
         if !progress.flushed {
             progress.flushed = true;
+            self.log_atimes(&[ino]);
             if let Some(job) = self.flush(&[ino]) {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
@@ -272,6 +273,7 @@ impl Core {
     pub(crate) fn on_time(&mut self) {
         self.release_lingering();
         self.renew_lease();
+        self.log_due_atimes();
         if self.commit_due > self.clock.now {
             return;
         }
@@ -293,12 +295,14 @@ impl Core {
             return None;
         }
         let mut content = self.cache.owns.get(&ino)?.content.clone()?;
+        let access = self.cache.atimes.noted.get(&ino).filter(|access| access.is_over(&content)).copied();
         if let Some(live) = self.live.get(&ino) {
             content.size = live.size;
             content.mtime = live.mtime;
             content.atime = live.atime;
             content.ctime = live.ctime;
         }
+        content.atime = access.map_or(content.atime, |access| access.atime);
         // Only what stat shows travels.
         let stored = self.live.get(&ino).map_or(content.body.stored_bytes(), |l| l.stored_bytes());
         content.body = if stored == 0 { Body::Empty {} } else { Body::Paged { mapped_bytes: stored } };

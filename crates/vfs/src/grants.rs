@@ -34,7 +34,7 @@ impl Core {
         if !self.wants.contains_key(&want) {
             let request = self.number();
             self.wants.insert(want, request);
-            self.want_of.insert(request, want);
+            self.want_of.insert(request, (want, self.clock.now));
             self.metrics.tokens_requested.add(requested_kind(want).into(), 1);
             self.send_released();
             self.send_batch(false);
@@ -60,7 +60,8 @@ impl Core {
         for grant in grants {
             self.take_grant(grant);
         }
-        let Some(want) = self.want_of.remove(&request) else { return };
+        let Some((want, since)) = self.want_of.remove(&request) else { return };
+        self.metrics.token_wait.record(self.clock.now.since(since).0);
         self.wants.remove(&want);
         self.note_brought(want, &granted);
         self.find_place(want.ino(), &granted);

@@ -5,9 +5,10 @@ use obs::OperationKind;
 use types::{Ino, LockMode, ResourceId};
 use wire::{LockKind, LockOwner, ToMaster, Want};
 
+use crate::atime::Atime;
 use crate::cache::Place;
 use crate::core::Core;
-use crate::request::{HandleId, OpenMode, Opened, Reply, Request};
+use crate::request::{HandleId, Keep, OpenMode, Opened, Reply, Request};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// An open file.
@@ -42,7 +43,17 @@ impl Core {
         }
         self.metrics.operations_local.add(OperationKind::Open, 1);
         let handle = self.open_handle(Handle { ino, write: open.write });
-        Ok(Reply::Opened(Opened { handle, direct: open.append }))
+        Ok(Reply::Opened(self.opened(handle, open)))
+    }
+
+    /// With strict access times the first read of each open must come here: pages that the kernel has would
+    /// answer it.
+    pub(crate) fn opened(&self, handle: HandleId, open: OpenMode) -> Opened {
+        let keep_pages = match self.config.atime {
+            Atime::Strict => Keep::No,
+            Atime::Relative | Atime::Never => Keep::Yes,
+        };
+        Opened { handle, direct: open.append, keep_pages }
     }
 
     fn need_open_own(&mut self, ino: Ino, open: OpenMode) -> Try<()> {

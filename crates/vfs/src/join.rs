@@ -5,7 +5,7 @@ use meta::{CookieKey, FsError};
 use types::{Epoch, Ino, Micros, NodeId, OpSeq};
 use wire::{FromMaster, PROTOCOL_VERSION, ReassertPart, ToMaster};
 
-use crate::cache::{Cache, Place};
+use crate::cache::Place;
 use crate::core::{Core, Link};
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::request::Reply;
@@ -118,7 +118,7 @@ impl Core {
         for seq in shipped {
             self.send_ship(seq);
         }
-        for (request, want) in self.want_of.clone() {
+        for (request, (want, _)) in self.want_of.clone() {
             self.send(ToMaster::Acquire { request, want, ahead: wire::Ahead::default() });
         }
         for (request, what) in self.fetch_of.clone() {
@@ -223,7 +223,12 @@ impl Core {
                 return;
             }
         }
-        if !self.log.is_open_empty() || self.log.durable() < self.log.last() || self.shipped_since_sync {
+        let has_atimes = !self.log_last_atimes();
+        if has_atimes
+            || !self.log.is_open_empty()
+            || self.log.durable() < self.log.last()
+            || self.shipped_since_sync
+        {
             if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() || self.shipped_since_sync
             {
                 self.shipped_since_sync = false;
@@ -255,7 +260,7 @@ impl Core {
         inos.sort_unstable();
         let list = inos.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
         self.tokens.clear();
-        self.cache = Cache::default();
+        self.cache.clear();
         self.live.clear();
         self.pages.clear();
         self.locks.clear();

@@ -7,6 +7,7 @@
 //! A request that cannot be answered is parked with what it waits for and tried again, from the start, when
 //! that happens. So no operation holds anything while it waits (docs/locking.md, "No circular waits").
 
+mod atime;
 mod attr;
 mod cache;
 mod config;
@@ -35,6 +36,7 @@ mod wait;
 mod walk;
 mod xattr;
 
+pub use crate::atime::Atime;
 pub use crate::config::Config;
 pub use crate::core::{Core, Snapshot};
 pub use crate::outputs::{Clock, Invalidation, Output};

@@ -29,6 +29,7 @@ pub struct Live {
     captured: u64,
     /// Bytes that could not be made durable: fsync and close report it, nothing more is logged.
     pub failed: bool,
+    inline_bytes_max: usize,
     data: Data,
     deltas: LiveDeltas,
     logged_bytes: u64,
@@ -39,7 +40,7 @@ pub struct Live {
 /// The bytes.
 #[derive(Debug)]
 enum Data {
-    /// All of them, at most [`Body::INLINE_BYTES_MAX`].
+    /// All of them, at most `inline_bytes_max`.
     Inline(Vec<u8>),
     /// Extents, with newer bytes over them.
     Mapped(FileMap),
@@ -89,8 +90,8 @@ pub struct Capture {
 pub struct NeedPage(pub u64);
 
 impl Live {
-    /// Content as logged, about to be changed.
-    pub fn new(content: &Content) -> Self {
+    /// Content as logged, about to be changed. It stays inline up to `inline_bytes_max` bytes.
+    pub fn new(content: &Content, inline_bytes_max: usize) -> Self {
         let end_page = content.size.div_ceil(Body::PAGE_SPAN);
         let (data, logged_pages) = match &content.body {
             Body::Empty {} | Body::Target { .. } => (Data::Inline(Vec::new()), 0),
@@ -109,6 +110,7 @@ impl Live {
             version: 1,
             captured: 0,
             failed: false,
+            inline_bytes_max,
             data,
             deltas: LiveDeltas::new(),
             logged_bytes: content.body.stored_bytes(),
@@ -155,7 +157,7 @@ impl Live {
         self.touch(now);
         self.size = self.size.max(end);
         if let Data::Inline(bytes) = &mut self.data {
-            if end <= Body::INLINE_BYTES_MAX as u64 {
+            if end <= self.inline_bytes_max as u64 {
                 let (start, end) = (offset as usize, end as usize);
                 if bytes.len() < end {
                     bytes.resize(end, 0);

@@ -19,6 +19,8 @@ use wire::ToMaster;
 pub struct WriteLog {
     changes: Vec<Option<Change>>,
     at: FxHashMap<LogKey, usize>,
+    /// Changes in the open batch that no later one replaces.
+    count: usize,
     bytes: usize,
     live: BTreeMap<SegmentId, i64>,
     total_bytes: i64,
@@ -65,6 +67,7 @@ impl WriteLog {
         Self {
             changes: Vec::new(),
             at: FxHashMap::default(),
+            count: 0,
             bytes: 0,
             live: BTreeMap::new(),
             total_bytes: 0,
@@ -92,10 +95,12 @@ impl WriteLog {
             return;
         };
         self.bytes += weight(&change);
+        self.count += 1;
         if let Some(index) = self.at.insert(key, self.changes.len())
             && let Some(old) = self.changes[index].take()
         {
             self.bytes -= weight(&old);
+            self.count -= 1;
         }
         self.changes.push(Some(change));
     }
@@ -131,6 +136,7 @@ impl WriteLog {
             (self.total_bytes, self.total_inodes) = (0, 0);
         }
         self.at.clear();
+        self.count = 0;
         self.last = BatchSeq(self.last.0 + 1);
         if sync {
             self.sync_asked = self.last;
@@ -181,7 +187,7 @@ impl WriteLog {
 
     /// Changes that no master has, and batches that are not durable.
     pub fn unflushed(&self) -> (u64, u64) {
-        (self.changes.iter().flatten().count() as u64, self.sealed.len() as u64)
+        (self.count as u64, self.sealed.len() as u64)
     }
 
     /// Drops everything: the membership has ended. Returns whether anything was lost.

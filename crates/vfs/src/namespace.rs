@@ -76,7 +76,7 @@ impl Core {
                 self.finish_dir(Reply::Done, progress)
             }
             Request::Open { ino, open } => self.try_open(*ino, *open),
-            Request::Read { ino, offset, len } => self.try_read(*ino, *offset, *len),
+            Request::Read { ino, offset, len, noatime } => self.try_read(*ino, *offset, *len, *noatime),
             Request::Write { ino, offset, data, append, kill_privileges } => {
                 if *kill_privileges || self.has_capability(*ino) {
                     self.kill_privileges(*ino, progress)?;
@@ -124,15 +124,7 @@ impl Core {
     fn try_make(&mut self, parent: Ino, name: &[u8], spec: &MakeSpec, progress: &mut Progress) -> Try<Reply> {
         let name = checked(name)?;
         let new = self.new_inode(spec, progress)?;
-        let kind = match spec.kind {
-            FileKind::Directory => OperationKind::Mkdir,
-            FileKind::Symlink => OperationKind::Symlink,
-            FileKind::File
-            | FileKind::Fifo
-            | FileKind::Socket
-            | FileKind::CharDevice
-            | FileKind::BlockDevice => OperationKind::Mknod,
-        };
+        let kind = spec.operation_kind();
         let op = Op::Create { parent, name: name.clone(), new, split: false };
         self.run_op(&op, kind, progress)?;
         let entry = self.made_entry(parent, &name)?;
@@ -192,10 +184,7 @@ impl Core {
         };
         let opened = self.open_handle(Handle { ino: entry.attr.ino, write: open.write });
         self.note_open_told(entry.attr.ino);
-        self.finish_dir(
-            Reply::Created(entry, crate::request::Opened { handle: opened, direct: open.append }),
-            progress,
-        )
+        self.finish_dir(Reply::Created(entry, self.opened(opened, open)), progress)
     }
 
     fn try_tmpfile(
@@ -211,7 +200,7 @@ impl Core {
         let entry = self.own_entry(ino, progress)?;
         let handle = self.open_handle(Handle { ino, write: open.write });
         self.note_open_told(ino);
-        Ok(Reply::Created(entry, crate::request::Opened { handle, direct: open.append }))
+        Ok(Reply::Created(entry, self.opened(handle, open)))
     }
 
     fn try_link(&mut self, ino: Ino, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
@@ -438,7 +427,8 @@ impl Core {
 
     /// Applies and logs changes made here under EX, and takes the tokens of what they make.
     pub(crate) fn apply_local(&mut self, changes: Vec<Change>) {
-        for change in changes {
+        for mut change in changes {
+            self.carry_atime(&mut change);
             match &change {
                 Change::PutDirectory { ino, inode } if !self.cache.dirs.contains_key(ino) => {
                     self.take_at_birth(ResourceId::dir(*ino));
@@ -486,6 +476,7 @@ impl Core {
             }
         }
         self.live.remove(&ino);
+        self.cache.atimes.noted.remove(&ino);
         self.old_content.remove(&ino);
         self.cache.drop_dir(ino);
         self.cache.owns.remove(&ino);

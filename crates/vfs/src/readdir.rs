@@ -56,6 +56,7 @@ impl Core {
             is_any = true;
         }
         self.metrics.operations_local.add(OperationKind::Readdir, 1);
+        self.note_listed(dir);
         Ok(self.end_readdir(dir, request))
     }
 

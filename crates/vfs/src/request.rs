@@ -2,6 +2,7 @@
 
 use meta::ops::{AttrSet, RenameMode, XattrMode};
 use meta::{FileKind, FsError};
+use obs::OperationKind;
 use types::{Ino, Timespec};
 use wire::{ByteLock, LockOwner};
 
@@ -41,8 +42,8 @@ pub enum Request {
     Rename { parent: Ino, name: Box<[u8]>, new_parent: Ino, new_name: Box<[u8]>, mode: RenameMode },
     /// open.
     Open { ino: Ino, open: OpenMode },
-    /// read. The answer is data, or a job to read it with.
-    Read { ino: Ino, offset: u64, len: u32 },
+    /// read; `noatime` with O_NOATIME. The answer is data, or a job to read it with.
+    Read { ino: Ino, offset: u64, len: u32, noatime: bool },
     /// write.
     Write { ino: Ino, offset: u64, data: WriteData, append: bool, kill_privileges: bool },
     /// close of one descriptor: locks of the owner go.
@@ -107,6 +108,52 @@ impl Request {
             | Self::SetLock { .. }
             | Self::Unlock { .. }
             | Self::TestLock { .. } => false,
+        }
+    }
+
+    /// The label under which it is counted.
+    pub fn kind(&self) -> OperationKind {
+        match self {
+            Self::Lookup { .. } => OperationKind::Lookup,
+            Self::GetAttr { .. } => OperationKind::Getattr,
+            Self::SetAttr { size: None, .. } => OperationKind::Setattr,
+            Self::SetAttr { size: Some(_), .. } => OperationKind::Truncate,
+            Self::ReadLink { .. } => OperationKind::Readlink,
+            Self::Make { spec, .. } => spec.operation_kind(),
+            Self::Create { .. } | Self::TmpFile { .. } => OperationKind::Create,
+            Self::Link { .. } => OperationKind::Link,
+            Self::Unlink { .. } => OperationKind::Unlink,
+            Self::Rmdir { .. } => OperationKind::Rmdir,
+            Self::Rename { .. } => OperationKind::Rename,
+            Self::Open { .. } => OperationKind::Open,
+            Self::Read { .. } => OperationKind::Read,
+            Self::Write { .. } => OperationKind::Write,
+            Self::Flush { .. } | Self::Release { .. } => OperationKind::Release,
+            Self::Fsync { .. } => OperationKind::Fsync,
+            Self::ReadDir { .. } => OperationKind::Readdir,
+            Self::StatFs => OperationKind::Statfs,
+            Self::GetXattr { .. } => OperationKind::Getxattr,
+            Self::ListXattr { .. } => OperationKind::Listxattr,
+            Self::SetXattr { .. } => OperationKind::Setxattr,
+            Self::RemoveXattr { .. } => OperationKind::Removexattr,
+            Self::Allocate { .. } => OperationKind::Fallocate,
+            Self::Seek { .. } => OperationKind::Read,
+            Self::SetLock { .. } | Self::Unlock { .. } | Self::TestLock { .. } => OperationKind::Lock,
+        }
+    }
+}
+
+impl MakeSpec {
+    /// The label under which making it is counted.
+    pub(crate) fn operation_kind(&self) -> OperationKind {
+        match self.kind {
+            FileKind::Directory => OperationKind::Mkdir,
+            FileKind::Symlink => OperationKind::Symlink,
+            FileKind::File
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => OperationKind::Mknod,
         }
     }
 }
@@ -202,6 +249,8 @@ pub struct Opened {
     pub handle: HandleId,
     /// Pages must not be cached through this handle.
     pub direct: bool,
+    /// Whether pages cached before the open stay.
+    pub keep_pages: Keep,
 }
 
 /// An answer.

@@ -89,7 +89,6 @@ impl Core {
     /// Carries out a revoke whose time has come, or a release of our own.
     pub(crate) fn start_release(&mut self, revocation: Revocation) {
         let Revocation { resource, from, mut to } = revocation;
-        self.metrics.tokens_revoked.add(resource.kind.into(), 1);
         let ino = resource.ino;
         let has_writers = self.known.get(&ino).is_some_and(|k| k.writers > 0);
         if resource.kind == ResourceKind::File && has_writers {
@@ -237,6 +236,8 @@ impl Core {
                 ResourceKind::File => inos.push(resource.ino),
                 ResourceKind::Attr | ResourceKind::Rename => {}
             }
+            let atimes = self.atimes_under(resource);
+            self.log_atimes(&atimes);
         }
         match self.flush(&inos) {
             Some(job) => {
@@ -301,7 +302,10 @@ impl Core {
             self.forget_cached(resource);
         }
         self.tokens.released(resource, release.to);
-        self.metrics.tokens_released.add(resource.kind.into(), 1);
+        match release.to {
+            LockMode::Nl => self.metrics.tokens_released.add(resource.kind.into(), 1),
+            LockMode::Pr | LockMode::Ex => self.metrics.tokens_converted.add(resource.kind.into(), 1),
+        }
         self.metrics.revoke_latency.record(self.clock.now.since(release.since).0);
         self.give_back(resource, release.to);
         self.released_open.extend(open);

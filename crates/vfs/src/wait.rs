@@ -61,6 +61,8 @@ pub struct Progress {
     pub sync: Option<BatchSeq>,
     /// Whether its content is flushed.
     pub flushed: bool,
+    /// Whether it was counted as a search in a cache.
+    pub is_counted: bool,
     /// Whether the write took setuid, setgid or capabilities away.
     pub killed_privileges: bool,
     /// Attributes told for this once.
@@ -103,6 +105,7 @@ impl Progress {
             done: None,
             sync: None,
             flushed: false,
+            is_counted: false,
             killed_privileges: false,
             glimpse: None,
             error: None,

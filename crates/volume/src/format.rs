@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::VolumeError;
 use crate::filesystem::check_local;
-use crate::header::{Header, VolumeId};
+use crate::header::{Header, INLINE_BYTES_MAX, VolumeId};
 use crate::reserve;
 use crate::volume_dir::{DIRECTORIES, HEADER_FILE, HEADER_NEW_FILE, LOCK_FILE, RESERVE_FILE};
 
@@ -37,7 +37,7 @@ impl FormatOptions {
         if self.segment_bytes.is_some_and(|bytes| !is_segment_len(bytes)) {
             return bad("segment size", "a multiple of 4 KiB between 1 MiB and 1 GiB");
         }
-        if self.inline_bytes > 64 << 10 {
+        if self.inline_bytes > INLINE_BYTES_MAX {
             return bad("inline size", "at most 64 KiB");
         }
         if self.reserve_bytes.is_some_and(|bytes| bytes < reserve::BYTES_MIN) {

@@ -80,7 +80,11 @@ impl Header {
         if version == 0 {
             return Err(damaged("format version 0"));
         }
-        Self::decode_body(body).ok_or_else(|| damaged("wrong length"))
+        let header = Self::decode_body(body).ok_or_else(|| damaged("wrong length"))?;
+        if header.inline_bytes > INLINE_BYTES_MAX {
+            return Err(damaged("an inline size over 64 KiB"));
+        }
+        Ok(header)
     }
 
     fn decode_body(body: &[u8]) -> Option<Self> {
@@ -130,6 +134,8 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
+/// The most that a volume may choose to keep of a file in the metadata.
+pub(crate) const INLINE_BYTES_MAX: u32 = 64 << 10;
 const MAGIC: &[u8; 8] = b"HOLDFAST";
 const HEADER_LEN: usize = 128;
 const CRC_AT: usize = HEADER_LEN - 4;
@@ -173,6 +179,14 @@ mod tests {
         let bytes = sample().encode();
         for len in 0..bytes.len() {
             assert!(matches!(decode(&bytes[..len]), Err(VolumeError::DamagedHeader { .. })), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn an_inline_size_that_no_format_writes_is_damage() {
+        for (inline_bytes, is_good) in [(0, true), (INLINE_BYTES_MAX, true), (INLINE_BYTES_MAX + 1, false)] {
+            let header = Header { inline_bytes, ..sample() };
+            assert_eq!(decode(&header.encode()).is_ok(), is_good, "{inline_bytes}");
         }
     }
 

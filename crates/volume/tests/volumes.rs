@@ -107,7 +107,7 @@ fn format_refuses_options_out_of_range() {
     for options in [
         FormatOptions { segment_bytes: Some(1000), ..small() },
         FormatOptions { segment_bytes: Some((1 << 20) + 1), ..small() },
-        FormatOptions { inline_bytes: 1 << 20, ..small() },
+        FormatOptions { inline_bytes: (64 << 10) + 1, ..small() },
         FormatOptions { reserve_bytes: Some(1), ..small() },
     ] {
         let result = format(&scratch.join("vol"), &options);

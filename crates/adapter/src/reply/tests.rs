@@ -31,7 +31,7 @@ fn entry() -> Entry {
 }
 
 fn opened() -> Opened {
-    Opened { handle: HandleId(5), direct: false }
+    Opened { handle: HandleId(5), direct: false, keep_pages: vfs::Keep::Yes }
 }
 
 fn write_shape() -> Shape {

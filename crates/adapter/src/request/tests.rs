@@ -193,11 +193,13 @@ fn open_files() {
         Request::Open { ino: PARENT, open: vfs::OpenMode { write: true, append: false, sync: false } },
         plain,
     );
-    assert_asks(
-        Operation::Read { fh: 4, offset: 8192, size: 4096, open_flags: 0, lock_owner: None },
-        Request::Read { ino: PARENT, offset: 8192, len: 4096 },
-        plain,
-    );
+    for (open_flags, noatime) in [(0, false), (0o1_000_000, true), (0o4000, false)] {
+        assert_asks(
+            Operation::Read { fh: 4, offset: 8192, size: 4096, open_flags, lock_owner: None },
+            Request::Read { ino: PARENT, offset: 8192, len: 4096, noatime },
+            plain,
+        );
+    }
     assert_asks(
         Operation::Flush { fh: 4, lock_owner: 99 },
         Request::Flush { ino: PARENT, owner: LockOwner(99) },

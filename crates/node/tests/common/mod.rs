@@ -24,6 +24,10 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn new() -> Option<Self> {
+        Self::formatted(&FormatOptions::default())
+    }
+
+    pub fn formatted(format: &FormatOptions) -> Option<Self> {
         static LOGGER: Once = Once::new();
         LOGGER.call_once(|| {
             let level = std::env::var("HOLDFAST_LOG").ok().and_then(|text| text.parse().ok());
@@ -39,7 +43,7 @@ impl Scratch {
         let dir = std::env::temp_dir().join(format!("holdfast-node-{}-{number}", std::process::id()));
         _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
-        volume::format(&dir.join("vol"), &FormatOptions::default()).unwrap();
+        volume::format(&dir.join("vol"), format).unwrap();
         Some(Self { dir })
     }
 

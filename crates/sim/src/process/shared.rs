@@ -59,7 +59,10 @@ impl Process {
                     Reply::Written { .. } => {}
                     other => self.fault(&format!("write to shared ino {ino} answered {other:?}")),
                 }
-                self.kernel(|k| drop(k.pages.remove(&ino)));
+                self.kernel(|k| {
+                    k.note_change(ino);
+                    k.pages.remove(&ino);
+                });
                 let found = self.done(Request::Release { ino, handle: opened.handle, flock: None }).await;
                 self.expect("release", found, Ok(()));
             }
@@ -202,9 +205,13 @@ impl Process {
         let Ok(ino) = self.lookup(dir, &name).await else { return };
         match self.call(Request::Open { ino: Ino(ino), open: OpenMode::default() }).await {
             Reply::Opened(opened) => {
+                let changes = self.kernel(|k| k.changes_of(Ino(ino)));
                 if name != b"log" && !self.kernel(|k| k.pages.contains_key(&Ino(ino))) {
-                    match self.call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20 }).await {
-                        Reply::Data(data) => self.kernel(|k| drop(k.pages.insert(Ino(ino), data))),
+                    match self
+                        .call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20, noatime: false })
+                        .await
+                    {
+                        Reply::Data(data) => self.kernel(|k| k.fill(Ino(ino), changes, data)),
                         Reply::ReadJob(job) => {
                             let mut world = self.world.borrow_mut();
                             let node = world.states[self.id].node;
