@@ -104,7 +104,7 @@ impl Call {
 #[derive(Debug, Default)]
 pub struct PendingTable {
     calls: Mutex<FxHashMap<RequestId, Call>>,
-    /// References that the kernel got with entries for LOOKUP of ".", which the core did not count.
+    /// References that the kernel got with entries for LOOKUP of "." and "..", which the core did not count.
     uncounted: Mutex<FxHashMap<Ino, u64>>,
 }
 

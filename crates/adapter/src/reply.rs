@@ -19,7 +19,7 @@ pub enum Shape {
     Plain,
     /// LOOKUP: that there is no such name is an answer too.
     Lookup,
-    /// LOOKUP of ".": an entry, from attributes.
+    /// LOOKUP of "." or "..": an entry, from attributes.
     Itself,
     /// STATX: attributes with the time of birth.
     Statx,

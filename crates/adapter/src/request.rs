@@ -64,7 +64,7 @@ fn try_translate<'a>(
 ) -> Result<Translated<'a>, Errno> {
     let ino = Ino(header.nodeid);
     let (request, shape) = match operation {
-        Operation::Lookup { name } => lookup(ino, name)?,
+        Operation::Lookup { name } => lookup(ino, name),
         Operation::Getattr { fh: _ } => (Request::GetAttr { ino }, Shape::Plain),
         Operation::Statx { .. } => (Request::GetAttr { ino }, Shape::Statx),
         Operation::Setattr(setattr) => {
@@ -147,8 +147,8 @@ fn try_translate<'a>(
             (Request::GetXattr { ino, name: bytes(name) }, Shape::Sized { size })
         }
         Operation::Listxattr { size } => (Request::ListXattr { ino }, Shape::Sized { size }),
-        Operation::Setxattr { name, value, flags, acl_kill_sgid: _ } => {
-            let mode = xattr_mode(flags)?;
+        Operation::Setxattr { name, value, flags, acl_kill_sgid } => {
+            let mode = xattr_mode(flags, acl_kill_sgid)?;
             (Request::SetXattr { ino, name: bytes(name), value: value.into(), mode }, Shape::SetXattr)
         }
         Operation::Removexattr { name } => (Request::RemoveXattr { ino, name: bytes(name) }, Shape::Plain),
@@ -192,12 +192,11 @@ fn try_translate<'a>(
 }
 
 /// "." and ".." come from file handles alone (open_by_handle_at, NFS export), with the inode itself for `ino`.
-fn lookup(ino: Ino, name: &OsStr) -> Result<(Request, Shape), Errno> {
+fn lookup(ino: Ino, name: &OsStr) -> (Request, Shape) {
     match name.as_bytes() {
-        b"." => Ok((Request::GetAttr { ino }, Shape::Itself)),
-        // The core does not say where a directory hangs. ESTALE is what an NFS server may tell its client.
-        b".." => Err(Errno::STALE),
-        name => Ok((Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup)),
+        b"." => (Request::GetAttr { ino }, Shape::Itself),
+        b".." => (Request::Parent { ino }, Shape::Itself),
+        name => (Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup),
     }
 }
 
@@ -265,8 +264,10 @@ fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
     }
 }
 
-fn xattr_mode(flags: u32) -> Result<XattrMode, Errno> {
+/// The kernel sets access lists without flags.
+fn xattr_mode(flags: u32, acl_kill_sgid: bool) -> Result<XattrMode, Errno> {
     match flags {
+        0 if acl_kill_sgid => Ok(XattrMode::AnyWithoutSetgid),
         0 => Ok(XattrMode::Any),
         linux::XATTR_CREATE => Ok(XattrMode::Create),
         linux::XATTR_REPLACE => Ok(XattrMode::Replace),

@@ -140,8 +140,14 @@ impl Master {
             match (Key::from_slice(&key), meta::value_decode::<Dirent>(&key, &value)) {
                 (Some(Key::Entry(_, cookie)), Ok(entry)) => entries.push((cookie, entry)),
                 // One damaged entry must not hide the rest of its directory.
-                (_, Err(damage)) => log::error!("metadata: {damage}"),
-                (_, Ok(_)) => log::error!("metadata: a key among the entries of ino {dir} is none"),
+                (_, Err(damage)) => {
+                    log::error!("metadata: {damage}");
+                    self.metrics.metadata_damaged.add(1);
+                }
+                (_, Ok(_)) => {
+                    log::error!("metadata: a key among the entries of ino {dir} is none");
+                    self.metrics.metadata_damaged.add(1);
+                }
             }
         }
         Ok(Listing { after, entries, complete: !page.more })
@@ -161,7 +167,7 @@ impl Master {
     }
 
     pub(crate) fn on_fetch(&mut self, node: NodeId, request: u64, what: FetchWhat) {
-        let (mut xattrs, mut page, mut error) = (Vec::new(), None, None);
+        let (mut xattrs, mut page, mut inodes, mut error) = (Vec::new(), None, 0, None);
         match what {
             FetchWhat::Xattrs { ino } => match self.read(Key::Xattrs(ino)) {
                 Ok(list) => xattrs = list.unwrap_or_default(),
@@ -171,8 +177,12 @@ impl Master {
                 Ok(map) => page = map,
                 Err(cause) => error = Some(cause),
             },
+            FetchWhat::Totals {} => match self.read::<meta::Totals>(Key::Totals) {
+                Ok(totals) => inodes = totals.map_or(0, |totals| totals.inodes),
+                Err(cause) => error = Some(cause),
+            },
         }
-        self.send(node, FromMaster::Fetched { request, xattrs, page, error });
+        self.send(node, FromMaster::Fetched { request, xattrs, page, inodes, error });
     }
 
     fn acquire_attr(

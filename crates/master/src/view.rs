@@ -151,6 +151,7 @@ impl Master {
         let Some(value) = value else { return Ok(None) };
         meta::value_decode(&key, &value).map(Some).map_err(|damage| {
             log::error!("metadata: {damage}");
+            self.metrics.metadata_damaged.add(1);
             meta::FsError::Io
         })
     }

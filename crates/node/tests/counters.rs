@@ -13,6 +13,7 @@ use common::{Mounted, Scratch, wait_until};
 use obs::{DEFINITIONS, Shape};
 use rustix::fs::{FallocateFlags, FlockOperation, XattrFlags};
 use serde_json::Value;
+use volume::FormatOptions;
 
 /// Metrics that stay at zero in this load, and why.
 const STILL: &[(&str, &str)] = &[
@@ -29,6 +30,7 @@ const STILL: &[(&str, &str)] = &[
     ("cache_entries_limit", "caches are limited by token memory"),
     ("segment_cleaned_bytes_total", "too little is overwritten to be cleaned"),
     ("checksum_failures_total", "nothing is damaged"),
+    ("metadata_damaged_total", "nothing is damaged"),
 ];
 
 fn load(own: &Mounted, other: &Mounted, name: &str) {
@@ -95,7 +97,9 @@ fn recorded(stats: &[Value], name: &str, shape: Shape) -> f64 {
 
 #[test]
 fn a_mixed_load_moves_every_metric() {
-    let Some(scratch) = Scratch::new() else { return };
+    // Small segments are soon full, and then deleted when nothing of them is left.
+    let format = FormatOptions { segment_bytes: Some(1 << 20), ..FormatOptions::default() };
+    let Some(scratch) = Scratch::formatted(&format) else { return };
     let (a, b) = (scratch.mount("a"), scratch.mount("b"));
     load(&a, &b, "of-a");
     load(&b, &a, "of-b");
@@ -169,5 +173,28 @@ fn leaves(value: &Value, found: &mut Vec<u64>) {
     match value {
         Value::Object(map) => map.values().for_each(|below| leaves(below, found)),
         number => found.push(number.as_u64().unwrap()),
+    }
+}
+
+/// `df -i` counts the volume's inodes on every node, whatever its kernel knows.
+#[test]
+fn statfs_counts_the_inodes_of_the_volume() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    let used = |mounted: &Mounted| {
+        let found = rustix::fs::statvfs(&mounted.root).unwrap();
+        found.f_files - found.f_ffree
+    };
+    let before = used(&b);
+    fs::create_dir(a.path("d")).unwrap();
+    for number in 0..99 {
+        File::create(a.path(&format!("d/f{number}"))).unwrap();
+    }
+    for mounted in [&a, &b] {
+        wait_until("100 inodes more", || used(mounted) == before + 100);
+    }
+    fs::remove_dir_all(a.path("d")).unwrap();
+    for mounted in [&a, &b] {
+        wait_until("100 inodes fewer", || used(mounted) == before);
     }
 }

@@ -20,12 +20,14 @@ fn main() {
         return be_node();
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, Test); 5] = [
+    let tests: [(&str, Test); 7] = [
         ("a_signal_unmounts_and_flushes", a_signal_unmounts_and_flushes),
         ("a_signal_ends_a_mount_in_use", a_signal_ends_a_mount_in_use),
         ("survivors_go_on_when_the_master_is_killed", survivors_go_on_when_the_master_is_killed),
         ("rights_of_a_killed_member_are_free_at_once", rights_of_a_killed_member_are_free_at_once),
         ("what_was_synced_survives_the_death_of_all", what_was_synced_survives_the_death_of_all),
+        ("with_sync_every_change_survives_at_once", with_sync_every_change_survives_at_once),
+        ("with_dirsync_every_name_survives_at_once", with_dirsync_every_name_survives_at_once),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
         let Some(scratch) = Scratch::new() else { return };
@@ -42,7 +44,15 @@ fn be_node() {
     drop(Scratch::new());
     let mut args = std::env::args().skip(1).map(PathBuf::from);
     let (volume, mountpoint) = (args.next().unwrap(), args.next().unwrap());
-    let request = MountRequest { volume, mountpoint, options: MountOptions::default() };
+    let word = std::env::var("HOLDFAST_TEST_OPTION").unwrap_or_default();
+    let options = MountOptions {
+        sync: word == "sync",
+        dirsync: word == "dirsync",
+        // Nothing is made durable by the time alone.
+        commit: if word.is_empty() { Duration::from_secs(1) } else { Duration::from_secs(300) },
+        ..MountOptions::default()
+    };
+    let request = MountRequest { volume, mountpoint, options };
     let ready = Box::new(|| println!("ready"));
     if let Err(error) = node::mount(request, ready) {
         eprintln!("node: {error}");
@@ -58,10 +68,15 @@ struct Node {
 
 impl Node {
     fn start(scratch: &Scratch, name: &str) -> Self {
+        Self::start_with(scratch, name, "")
+    }
+
+    fn start_with(scratch: &Scratch, name: &str, option: &str) -> Self {
         let root = scratch.dir.join(name);
         fs::create_dir_all(&root).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .env("HOLDFAST_TEST_NODE", "1")
+            .env("HOLDFAST_TEST_OPTION", option)
             .arg(scratch.volume())
             .arg(&root)
             .stdout(Stdio::piped())
@@ -181,4 +196,45 @@ fn what_was_synced_survives_the_death_of_all(scratch: &Scratch) {
     assert_eq!(fs::read_to_string(c.path("of-b")).unwrap(), "b");
     assert!(since.elapsed() < Duration::from_secs(2), "took {:?}", since.elapsed());
     assert!(c.terminate());
+}
+
+/// Makes and changes a few things in a directory that the node holds, and kills it at once. Returns what a new
+/// mount finds: names, then contents of `f`.
+fn killed_right_after_changes(scratch: &Scratch, option: &str) -> (Vec<String>, Vec<u8>) {
+    let a = Node::start_with(scratch, option, option);
+    let dir = a.path(option);
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(dir.join("sub")).unwrap();
+    fs::write(dir.join("f"), "first").unwrap();
+    fs::rename(dir.join("f"), dir.join("g")).unwrap();
+    fs::write(dir.join("f"), vec![b'x'; 100_000]).unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(dir.join("f")).unwrap();
+    file.write_all(b"end").unwrap();
+    fs::remove_dir(dir.join("sub")).unwrap();
+    a.kill();
+    let b = Node::start(scratch, &format!("{option}-again"));
+    let dir = b.path(option);
+    let mut names: Vec<String> = match fs::read_dir(&dir) {
+        Ok(entries) => entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect(),
+        Err(_) => Vec::new(),
+    };
+    names.sort();
+    let content = fs::read(dir.join("f")).unwrap_or_default();
+    assert!(b.terminate());
+    (names, content)
+}
+
+fn with_sync_every_change_survives_at_once(scratch: &Scratch) {
+    let (names, content) = killed_right_after_changes(scratch, "sync");
+    assert_eq!(names, ["f", "g"]);
+    assert_eq!(content.len(), 100_003);
+    assert!(content.ends_with(b"xend"));
+    // Without it nothing but time would have done that, or this test could not fail.
+    let (names, content) = killed_right_after_changes(scratch, "neither");
+    assert!(names.is_empty() && content.is_empty(), "{names:?}");
+}
+
+fn with_dirsync_every_name_survives_at_once(scratch: &Scratch) {
+    let (names, _) = killed_right_after_changes(scratch, "dirsync");
+    assert_eq!(names, ["f", "g"]);
 }

@@ -225,6 +225,8 @@ metrics! {
             "Commits to the metadata engine.";
         engine_sync: Histogram, "engine_sync_duration_seconds", Histogram, Seconds, Stable,
             "Time of one sync of the metadata engine.";
+        metadata_damaged: Counter, "metadata_damaged_total", Counter, Count, Stable,
+            "Damaged records that the master on this node found.";
         checksum_failures: Counter, "checksum_failures_total", Counter, Count, Stable,
             "Extents whose checksum did not match on read.";
     }

@@ -53,6 +53,7 @@ impl Pending {
             Request::Rename { parent, new_parent, .. } => locks.changes.extend([*parent, *new_parent]),
             Request::Read { ino, .. } | Request::Write { ino, .. } => locks.pages = Some(*ino),
             Request::GetAttr { .. }
+            | Request::Parent { .. }
             | Request::SetAttr { .. }
             | Request::ReadLink { .. }
             | Request::TmpFile { .. }

@@ -160,7 +160,8 @@ impl Generator {
             return Op::RemoveXattr { ino, name };
         }
         let value = if bytes.starts_with(b"system.") { self.acl() } else { self.value() };
-        let mode = *self.pick(&[XattrMode::Any, XattrMode::Any, XattrMode::Create, XattrMode::Replace]);
+        let mode =
+            *self.pick(&[XattrMode::Any, XattrMode::AnyWithoutSetgid, XattrMode::Create, XattrMode::Replace]);
         Op::SetXattr { ino, name, value: value.into(), mode }
     }
 

@@ -4,10 +4,10 @@ use meta::ops::AttrSet;
 use meta::{Body, FileKind, FsError, Inode, Op};
 use obs::OperationKind;
 use types::{Ino, LockMode, ResourceId};
-use wire::Want;
+use wire::{FetchWhat, Want};
 
 use crate::cache::{Found, Place};
-use crate::core::Core;
+use crate::core::{Core, Link};
 use crate::request::{Attr, Entry, Keep, Reply, StatFs};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
@@ -153,6 +153,17 @@ impl Core {
             }
         }
         Ok(Reply::Attr(attr, keep))
+    }
+
+    /// Where a directory hangs stands in its record.
+    pub(crate) fn try_parent(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
+        self.need_dir(ino)?;
+        let Some(dir) = self.cache.dirs.get(&ino) else { return Err(FsError::NotDirectory.into()) };
+        if dir.inode.attr.nlink == 0 {
+            return Err(FsError::Stale.into());
+        }
+        let parent = if ino == Ino::ROOT { ino } else { dir.inode.attr.parent };
+        self.try_getattr(parent, progress)
     }
 
     /// Attributes of any inode and whether the kernel may keep them.
@@ -350,14 +361,20 @@ impl Core {
         }
     }
 
-    pub(crate) fn statfs(&mut self) -> Reply {
+    /// The number of inodes is the volume's, as the master last committed it, and at most a second old; without a
+    /// master it is what it was.
+    pub(crate) fn try_statfs(&mut self) -> Try<Reply> {
+        let is_fresh = self.clock.now.since(self.space.counted_at) < COUNT_AGE;
+        if self.space.inodes == 0 || !is_fresh && self.link == Link::Up {
+            return Err(Step::Wait(self.fetch(FetchWhat::Totals {})));
+        }
         let space = self.space();
-        Reply::StatFs(StatFs {
+        Ok(Reply::StatFs(StatFs {
             total_bytes: space.total_bytes,
             free_bytes: space.free_bytes,
             available_bytes: space.free_bytes.saturating_sub(self.space_reserve()),
-            inodes_used: self.known.len() as u64,
-        })
+            inodes_used: self.space.inodes,
+        }))
     }
 
     /// Asks for the next entries of a directory, once.
@@ -373,5 +390,6 @@ impl Core {
     }
 }
 
+const COUNT_AGE: types::Micros = types::Micros::from_millis(1000);
 /// Size that directories show.
 const DIRECTORY_SIZE: u64 = 4096;

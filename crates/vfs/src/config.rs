@@ -12,9 +12,9 @@ pub struct Config {
     pub commit_interval: Micros,
     /// Bytes of the write-behind log at which changes wait.
     pub log_bytes_max: usize,
-    /// Bytes of file content in memory only at which writes store first.
+    /// Bytes of file content in memory only, all files together, at which writes store first.
     pub dirty_bytes_max: usize,
-    /// Bytes written to segments and not synced at which writes wait.
+    /// Bytes written to segments and not synced at which writes wait; fewer where the store is slow.
     pub unsynced_bytes_max: u64,
     /// Minimum hold time of tokens.
     pub hold: Hold,

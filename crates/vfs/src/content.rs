@@ -199,6 +199,7 @@ impl Core {
         let range = at..end;
         self.need_live(ino, &content, &range)?;
         self.need_write_room()?;
+        self.need_memory(data.len())?;
 
         let now = self.clock.wall;
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
@@ -248,13 +249,64 @@ impl Core {
     fn need_write_room(&mut self) -> Try<()> {
         let Some(writer) = &self.writer else { return Err(Step::Wait(WaitKey::Member)) };
         let unsynced = writer.unsynced_bytes();
-        if unsynced > self.config.unsynced_bytes_max {
+        let limit = self.unsynced_limit();
+        if unsynced > limit {
             return Err(Step::Wait(WaitKey::Flush(self.flush_all())));
         }
-        if unsynced > self.config.unsynced_bytes_max / 4 && self.flushes.is_empty() {
+        if unsynced > limit / 4 && self.flushes.is_empty() {
             self.flush_all();
         }
+        if self.log.bytes() > self.config.log_bytes_max {
+            self.metrics.log_waits.add(1);
+            self.send_batch(true);
+            return Err(Step::Wait(WaitKey::LogSpace));
+        }
         Ok(())
+    }
+
+    /// Bytes that may be stored and not synced: what becomes durable in some seconds.
+    fn unsynced_limit(&self) -> u64 {
+        let most = self.config.unsynced_bytes_max;
+        match self.space.sync_rate {
+            0 => most,
+            rate => rate.saturating_mul(UNSYNCED_SECS).clamp(UNSYNCED_MIN.min(most), most),
+        }
+    }
+
+    /// Learns from a flush how fast content becomes durable here.
+    pub(crate) fn note_sync_rate(&mut self, bytes: u64, us: u64) {
+        if bytes >= RATE_BYTES_MIN {
+            let rate = bytes.saturating_mul(1_000_000) / us.max(1);
+            let before = self.space.sync_rate;
+            self.space.sync_rate = if before == 0 { rate } else { before / 4 * 3 + rate / 4 }.max(1);
+        }
+    }
+
+    /// Bytes of content in memory only.
+    pub(crate) fn content_in_memory(&self) -> usize {
+        self.live.values().map(Live::memory_bytes).sum()
+    }
+
+    /// Room in memory for `len` more bytes of content: over the limit everything is stored first.
+    fn need_memory(&mut self, len: usize) -> Try<()> {
+        let most = self.config.dirty_bytes_max;
+        self.space.memory_at_most = self.space.memory_at_most.saturating_add(len);
+        if len >= WRITE_THROUGH_LEN || self.space.memory_at_most <= most {
+            return Ok(());
+        }
+        self.space.memory_at_most = self.content_in_memory() + len;
+        if self.space.memory_at_most <= most {
+            return Ok(());
+        }
+        let mut inos: Vec<Ino> = self.live.keys().copied().collect();
+        inos.sort_unstable();
+        let job = self.flush(&inos);
+        self.space.memory_at_most = self.content_in_memory() + len;
+        match job {
+            // Files on their way into the log stay in memory until they are there.
+            Some(job) if self.space.memory_at_most > most => Err(Step::Wait(WaitKey::Flush(job))),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Makes the newer content of a file changeable, with the extents of `range` loaded.
@@ -403,3 +455,9 @@ impl Core {
 }
 
 const SEGMENTS_LOW: usize = 4;
+/// Content that is written in a burst is durable after about as many seconds.
+const UNSYNCED_SECS: u64 = 10;
+/// However slow the store is, as much may be on its way.
+const UNSYNCED_MIN: u64 = 16 << 20;
+/// A flush of less says nothing about the store's speed.
+const RATE_BYTES_MIN: u64 = 1 << 20;

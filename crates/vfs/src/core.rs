@@ -153,6 +153,8 @@ pub struct Snapshot {
     pub unflushed_batches: u64,
     /// Files with content that no change records yet.
     pub unflushed_files: u64,
+    /// Bytes of content that are in memory only.
+    pub unstored_bytes: u64,
     /// Tokens held.
     pub tokens: u64,
     /// Requests that wait.
@@ -321,6 +323,7 @@ impl Core {
             unflushed_mutations: mutations,
             unflushed_batches: batches,
             unflushed_files: self.live.len() as u64,
+            unstored_bytes: self.content_in_memory() as u64,
             tokens: self.tokens.len() as u64,
             waiting: self.parked.len() as u64,
         }

@@ -20,6 +20,9 @@ use crate::wait::{Progress, Step, Try, WaitKey};
 #[derive(Debug)]
 pub(crate) struct Flush {
     captures: Vec<Capture>,
+    started: Micros,
+    /// Bytes that were not durable when it began.
+    bytes: u64,
 }
 
 impl Flush {
@@ -74,8 +77,9 @@ impl Core {
     }
 
     fn sync_captures(&mut self, job: u64, captures: Vec<Capture>) {
-        let Some(plan) = self.writer.as_ref().map(|writer| writer.sync_plan()) else { return };
-        self.flushes.insert(job, Flush { captures });
+        let Some(writer) = self.writer.as_ref() else { return };
+        let (plan, bytes) = (writer.sync_plan(), writer.unsynced_bytes());
+        self.flushes.insert(job, Flush { captures, started: self.clock.now, bytes });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -90,7 +94,7 @@ impl Core {
             return;
         };
         let job = self.number();
-        self.flushes.insert(job, Flush { captures: Vec::new() });
+        self.flushes.insert(job, Flush { captures: Vec::new(), started: self.clock.now, bytes: 0 });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -151,6 +155,7 @@ impl Core {
             }
         }
         if let Some(flush) = self.flushes.remove(&job) {
+            self.note_sync_rate(flush.bytes, self.clock.now.since(flush.started).0);
             self.log_captures(flush.captures);
             self.wake(WaitKey::Flush(job));
             self.go_on_releasing(job);

@@ -126,7 +126,15 @@ impl Live {
         }
     }
 
-    /// Bytes held in memory only.
+    /// Bytes held in memory only, those that are to go into the record included.
+    pub fn memory_bytes(&self) -> usize {
+        match &self.data {
+            Data::Inline(data) => data.len(),
+            Data::Mapped(map) => map.dirty.bytes,
+        }
+    }
+
+    /// Bytes held in memory only that are to go to segments.
     pub fn dirty_bytes(&self) -> usize {
         match &self.data {
             Data::Inline(_) => 0,

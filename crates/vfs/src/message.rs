@@ -24,8 +24,8 @@ impl Core {
                 self.on_acquired(request, error, grants, glimpse);
             }
             FromMaster::Entries { dir, listing, error } => self.on_entries(dir, listing, error),
-            FromMaster::Fetched { request, xattrs, page, error } => {
-                self.on_fetched(request, xattrs, page, error);
+            FromMaster::Fetched { request, xattrs, page, inodes, error } => {
+                self.on_fetched(request, xattrs, page, inodes, error);
             }
             FromMaster::Shipped { seq, result, changes, grants, seen } => {
                 self.note_seen(seen);
@@ -102,6 +102,7 @@ impl Core {
         request: u64,
         xattrs: Vec<(types::Name, Box<[u8]>)>,
         page: Option<chunk::ExtentMap>,
+        inodes: u64,
         error: Option<FsError>,
     ) {
         let Some(what) = self.fetch_of.remove(&request) else { return };
@@ -119,6 +120,7 @@ impl Core {
             FetchWhat::ExtentPage { ino, page: number } => {
                 self.take_page(ino, number, page.unwrap_or_default());
             }
+            FetchWhat::Totals {} => (self.space.inodes, self.space.counted_at) = (inodes, self.clock.now),
         }
         self.wake(key);
     }

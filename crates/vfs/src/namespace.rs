@@ -33,10 +33,7 @@ impl Core {
         if self.link == Link::Lost {
             return Err(FsError::Io.into());
         }
-        if self.me.0 == 0 {
-            return Err(Step::Wait(WaitKey::Member));
-        }
-        if !self.is_lease_good() {
+        if self.me.0 == 0 || !self.is_lease_good() {
             return Err(Step::Wait(WaitKey::Member));
         }
         if let Some(reply) = progress.done.take() {
@@ -45,6 +42,7 @@ impl Core {
         match request {
             Request::Lookup { parent, name } => self.try_lookup(*parent, name),
             Request::GetAttr { ino } => self.try_getattr(*ino, progress),
+            Request::Parent { ino } => self.try_parent(*ino, progress),
             Request::SetAttr { ino, set, size } => self.try_setattr(*ino, set, *size, progress),
             Request::ReadLink { ino } => self.try_readlink(*ino),
             Request::Make { parent, name, spec } => self.try_make(*parent, name, spec, progress),
@@ -94,7 +92,7 @@ impl Core {
             Request::Release { ino, handle, flock } => self.try_release(*ino, *handle, *flock, progress),
             Request::Fsync { ino } => self.try_fsync(*ino, progress),
             Request::ReadDir { .. } => self.try_readdir(request),
-            Request::StatFs => Ok(self.statfs()),
+            Request::StatFs => self.try_statfs(),
             Request::GetXattr { ino, name } => self.try_getxattr(*ino, name, progress),
             Request::ListXattr { ino } => self.try_listxattr(*ino, progress),
             Request::SetXattr { ino, name, value, mode } => {

@@ -22,6 +22,8 @@ pub enum Request {
     Lookup { parent: Ino, name: Box<[u8]> },
     /// Attributes of an inode.
     GetAttr { ino: Ino },
+    /// Attributes of the directory that a directory is in; the root is in itself.
+    Parent { ino: Ino },
     /// chmod, chown, utimensat, and truncation when `size` is given.
     SetAttr { ino: Ino, set: AttrSet, size: Option<u64> },
     /// Target of a symbolic link.
@@ -114,7 +116,7 @@ impl Request {
     /// The label under which it is counted.
     pub fn kind(&self) -> OperationKind {
         match self {
-            Self::Lookup { .. } => OperationKind::Lookup,
+            Self::Lookup { .. } | Self::Parent { .. } => OperationKind::Lookup,
             Self::GetAttr { .. } => OperationKind::Getattr,
             Self::SetAttr { size: None, .. } => OperationKind::Setattr,
             Self::SetAttr { size: Some(_), .. } => OperationKind::Truncate,

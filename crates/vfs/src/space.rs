@@ -18,6 +18,13 @@ pub(crate) struct SpaceCache {
     pub total_bytes: u64,
     pub known: bool,
     kicked_at: Micros,
+    /// Inodes of the volume, and when the master counted them; 0 before it did.
+    pub inodes: u64,
+    pub counted_at: Micros,
+    /// Content in memory only is not more than this.
+    pub memory_at_most: usize,
+    /// Bytes a second that become durable, as measured; 0 before anything did.
+    pub sync_rate: u64,
 }
 
 impl Core {

@@ -68,6 +68,8 @@ pub enum FromMaster {
         xattrs: Vec<(Name, Box<[u8]>)>,
         /// The page of extents, if asked for.
         page: Option<ExtentMap>,
+        /// Inodes of the volume, if asked for.
+        inodes: u64,
         /// Why it could not be read.
         error: Option<FsError>,
     },
@@ -212,7 +214,7 @@ codec_enum!(FromMaster, "message from the master", {
     3 => Pong { token_share },
     4 => Acquired { request, error, grants, seen, glimpse },
     5 => Entries { dir, listing, error },
-    6 => Fetched { request, xattrs, page, error },
+    6 => Fetched { request, xattrs, page, inodes, error },
     7 => Shipped { seq, result, changes, grants, seen },
     8 => Revoke { list, speculative },
     9 => Forget { seq, changes, removed },

@@ -282,9 +282,11 @@ pub enum FetchWhat {
         /// Page number.
         page: u64,
     },
+    /// Bytes and inodes of the volume.
+    Totals {},
 }
 
-codec_enum!(FetchWhat, "fetch", { 1 => Xattrs { ino }, 2 => ExtentPage { ino, page } });
+codec_enum!(FetchWhat, "fetch", { 1 => Xattrs { ino }, 2 => ExtentPage { ino, page }, 3 => Totals {} });
 
 /// A child that a node has open as it gives up the directory that covered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,7 +77,7 @@ fn names() {
 #[test]
 fn dots_are_looked_up_for_file_handles() {
     assert_asks(Operation::Lookup { name: os(".") }, Request::GetAttr { ino: PARENT }, Shape::Itself);
-    assert_eq!(refused(Operation::Lookup { name: os("..") }), Errno::STALE);
+    assert_asks(Operation::Lookup { name: os("..") }, Request::Parent { ino: PARENT }, Shape::Itself);
 }
 
 #[test]
@@ -290,6 +290,12 @@ fn extended_attributes() {
         assert_asks(set(flags), Request::SetXattr { ino: PARENT, name, value, mode }, Shape::SetXattr);
     }
     assert_eq!(refused(set(3)), Errno::INVAL);
+    let (name, value, mode) = (boxed("user.a"), boxed("v"), XattrMode::AnyWithoutSetgid);
+    assert_asks(
+        Operation::Setxattr { name: os("user.a"), value: b"v", flags: 0, acl_kill_sgid: true },
+        Request::SetXattr { ino: PARENT, name, value, mode },
+        Shape::SetXattr,
+    );
 }
 
 #[test]

@@ -189,9 +189,13 @@ pub enum XattrMode {
     Create,
     /// It must exist.
     Replace,
+    /// No matter; and an access list takes setgid away, as chmod by one outside the group does.
+    AnyWithoutSetgid,
 }
 
-codec_enum!(XattrMode, "setxattr mode", { 1 => Any {}, 2 => Create {}, 3 => Replace {} });
+codec_enum!(XattrMode, "setxattr mode", {
+    1 => Any {}, 2 => Create {}, 3 => Replace {}, 4 => AnyWithoutSetgid {},
+});
 
 /// Attributes to set; `None` leaves as is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

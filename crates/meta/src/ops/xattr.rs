@@ -29,9 +29,13 @@ pub(super) fn plan_set(
     match mode {
         XattrMode::Create if is_there => return Err(FsError::Exists.into()),
         XattrMode::Replace if !is_there => return Err(FsError::NoAttribute.into()),
-        XattrMode::Any | XattrMode::Create | XattrMode::Replace => {}
+        XattrMode::Any | XattrMode::Create | XattrMode::Replace | XattrMode::AnyWithoutSetgid => {}
     }
     put(&mut list, &mut subject.inode.attr, name, value)?;
+    // `posix_acl_update_mode` in linux:fs/posix_acl.c.
+    if mode == XattrMode::AnyWithoutSetgid && name.as_bytes() == ACL_ACCESS {
+        subject.inode.attr.mode &= !SETGID;
+    }
     if attributes::bytes_of(&list) > LIST_BYTES_MAX {
         return Err(FsError::NoSpace.into());
     }
@@ -107,6 +111,7 @@ fn check_name(name: &Name, kind: FileKind) -> Result<(), FsError> {
     }
 }
 
+const SETGID: u32 = 0o2000;
 /// `XATTR_SIZE_MAX`.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// All names and values of one inode, so that a record has a bound.

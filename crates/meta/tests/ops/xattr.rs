@@ -76,6 +76,24 @@ fn an_access_list_sets_the_mode_and_is_kept_only_if_it_says_more() {
 }
 
 #[test]
+fn an_access_list_takes_setgid_away_if_its_setter_is_outside_the_group() {
+    let access = "system.posix_acl_access";
+    let lists = [acl([7, 6, 5, 3, 1]).to_vec(), vec![2, 0, 0, 0]];
+    for (mode, bits) in [(XattrMode::Any, 0o6000), (XattrMode::AnyWithoutSetgid, 0o4000)] {
+        for value in &lists {
+            let mut volume = Volume::new().with(create(1, "a", new_inode(10, FileKind::File, 0o6711)));
+            let value = value.clone().into();
+            volume.change(&Op::SetXattr { ino: Ino(10), name: name(access), value, mode });
+            assert_eq!(volume.inode(Ino(10)).attr.mode & 0o7000, bits, "{mode:?}");
+        }
+        // Other attributes have nothing to do with it.
+        let mut volume = Volume::new().with(create(1, "a", new_inode(10, FileKind::File, 0o6711)));
+        volume.change(&Op::SetXattr { ino: Ino(10), name: name("user.a"), value: Box::default(), mode });
+        assert_eq!(volume.inode(Ino(10)).attr.mode, 0o6711);
+    }
+}
+
+#[test]
 fn refusals() {
     let mut volume = Volume::new()
         .with(file(1, "a", 10))

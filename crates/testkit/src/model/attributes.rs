@@ -54,7 +54,12 @@ impl Tree {
             (_, _) => {}
         }
         match name {
-            ACCESS => set_access_acl(&mut node, value)?,
+            ACCESS => {
+                set_access_acl(&mut node, value)?;
+                if mode == XattrMode::AnyWithoutSetgid {
+                    node.mode &= !0o2000;
+                }
+            }
             DEFAULT => set_default_acl(&mut node, value)?,
             _ => {
                 node.xattrs.insert(name.to_vec(), value.to_vec());
