@@ -64,6 +64,7 @@ impl Master {
         let all = |ino: Ino| -> Vec<NodeId> {
             let mut nodes = holders(ino);
             nodes.extend(covering(ino));
+            nodes.extend(self.unheard(ino).into_iter().filter(|reader| *reader != node));
             nodes.sort_unstable();
             nodes.dedup();
             nodes

@@ -12,7 +12,8 @@ impl Master {
             return;
         }
         let Ok(Some(record)) = self.read::<OrphanRecord>(Key::Orphan(ino)) else { return };
-        let open: Vec<NodeId> = self.table.open_nodes(ino).collect();
+        let mut open: Vec<NodeId> = self.table.open_nodes(ino).collect();
+        open.extend(self.unheard(ino));
         let holders: Vec<NodeId> = record.holders.iter().copied().filter(|n| open.contains(n)).collect();
         if holders.is_empty() {
             self.reclaim(ino);
@@ -35,9 +36,16 @@ impl Master {
         if !self.may_be_open_unsaid(ino)
             && matches!(self.read::<OrphanRecord>(Key::Orphan(ino)), Ok(Some(_)))
             && self.table.open_nodes(ino).next().is_none()
+            && self.unheard(ino).is_empty()
         {
             self.tasks.push_back(Task::Own { op: Op::Reclaim { ino } });
         }
+    }
+
+    /// Readers who have yet to say whether they have an inode open that lost its covered name.
+    pub(crate) fn unheard(&self, ino: Ino) -> Vec<NodeId> {
+        let asked = self.pending.values().filter(|pending| pending.removed.contains(&ino));
+        asked.flat_map(|p| &p.left).filter_map(|seq| self.forgets.get(seq)).map(|(node, _)| *node).collect()
     }
 
     /// Looks after the orphans of members that are gone.

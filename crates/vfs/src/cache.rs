@@ -159,7 +159,9 @@ pub struct Cache {
     pub trim_due: Micros,
     /// The walk that goes through it.
     pub walk: crate::walk::Walk,
-    /// Inodes that changed their place by the last call of [`Cache::apply`].
+    /// Inodes whose entry was taken away or given to another since they were last asked for, and where it was.
+    pub left: Vec<(Ino, Place)>,
+    /// Inodes that have a new place since then. One that is in both lists has moved here.
     pub moved: Vec<(Ino, Place)>,
     /// Access times newer than the records.
     pub(crate) atimes: Atimes,
@@ -192,6 +194,7 @@ impl Cache {
                 if let Some(dir) = self.dirs.get_mut(parent)
                     && let Some(old) = dir.entries.remove(cookie)
                 {
+                    self.left.push((old.dirent.ino, Place::Covered(*parent, *cookie)));
                     let weight = old.weight();
                     dir.bytes -= weight;
                     self.bytes -= weight;
@@ -265,6 +268,9 @@ impl Cache {
         let entry = CachedEntry { dirent: entry.clone(), name_out };
         let weight = entry.weight();
         let replaced = dir.entries.insert(cookie, entry);
+        if let Some(old) = &replaced {
+            self.left.push((old.dirent.ino, Place::Covered(parent, cookie)));
+        }
         let old = replaced.as_ref().map_or(0, CachedEntry::weight);
         dir.bytes = dir.bytes + weight - old;
         self.bytes = self.bytes + weight - old;

@@ -473,6 +473,12 @@ impl Core {
 
     /// Inodes of the kernel's follow their records.
     pub(crate) fn note_moves(&mut self) {
+        // An open that was on its way when the name went must not find the inode where another is now.
+        for (ino, place) in std::mem::take(&mut self.cache.left) {
+            if let Some(known) = self.known.get_mut(&ino).filter(|known| known.place == place) {
+                known.place = Place::Unknown;
+            }
+        }
         for (ino, place) in std::mem::take(&mut self.cache.moved) {
             if let Some(known) = self.known.get_mut(&ino) {
                 known.place = place;

@@ -115,9 +115,6 @@ impl Core {
                 }
                 inos.push(ino);
                 self.keep_old_content(ino, None);
-                if matches!(self.place(ino), Place::Covered(p, c) if p == *parent && c == *cookie) {
-                    self.set_place(ino, Place::Unknown);
-                }
             }
             Change::PutDirectory { ino, .. } => {
                 let has_self =
