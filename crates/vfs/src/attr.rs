@@ -250,6 +250,9 @@ impl Core {
             self.truncate(ino, size)?;
             progress.flushed = true;
         }
+        if size.is_some() && !set.kill_privileges && self.has_capability(ino) {
+            self.drop_capability(ino, progress)?;
+        }
         if *set != AttrSet::default() {
             self.set_attributes(ino, set, progress)?;
         }

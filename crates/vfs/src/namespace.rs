@@ -12,6 +12,7 @@ use crate::handles::Handle;
 use crate::request::{MakeSpec, OpenMode, Reply, Request};
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
+use crate::xattr::CAPABILITY;
 
 /// A shipped operation on its way.
 #[derive(Debug)]
@@ -76,8 +77,10 @@ impl Core {
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime } => self.try_read(*ino, *offset, *len, *noatime),
             Request::Write { ino, offset, data, append, kill_privileges } => {
-                if *kill_privileges || self.has_capability(*ino) {
+                if *kill_privileges {
                     self.kill_privileges(*ino, progress)?;
+                } else if self.has_capability(*ino) {
+                    self.drop_capability(*ino, progress)?;
                 }
                 let mut reply = self.try_write(*ino, *offset, &data.0, *append)?;
                 if let Reply::Written { moved_to, .. } = &mut reply
@@ -500,6 +503,22 @@ impl Core {
             progress.killed_privileges = true;
         }
         progress.flushed = true;
+        Ok(())
+    }
+
+    /// Capabilities go when anybody writes or cuts the file; the superuser leaves setuid and setgid alone.
+    pub(crate) fn drop_capability(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+        if progress.killed_privileges {
+            return Ok(());
+        }
+        let op = Op::RemoveXattr { ino, name: checked(CAPABILITY)? };
+        match self.run_op(&op, OperationKind::Setattr, progress) {
+            // Another writer was faster, or other attributes are too large to be looked through here.
+            Ok(_) | Err(Step::Done(Reply::Error(FsError::NoAttribute))) => {}
+            Err(step) => return Err(step),
+        }
+        progress.ship = None;
+        progress.killed_privileges = true;
         Ok(())
     }
 

@@ -89,4 +89,4 @@ impl Core {
     }
 }
 
-const CAPABILITY: &[u8] = b"security.capability";
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
