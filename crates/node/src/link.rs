@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::{FromMaster, ToMaster};
 
@@ -186,16 +186,25 @@ pub(crate) fn keep(shell: &Arc<Shell>) {
     }
 }
 
-/// Replaces a lost link, however long that takes.
+/// Replaces a lost link, however long that takes: another node, or room on the disk, may come at any time. A disk
+/// that only fails is given up on, or its users would wait for ever.
 fn replace(shell: &Arc<Shell>) {
     let mut last_said = None;
+    let mut failing_since = None;
     // An attempt that failed may have asked for another, which this one is.
     while !shell.is_stopping() && shell.link().is_none() {
         let failure = match establish(shell, PATIENCE_REPORT).and_then(|link| start(shell, &link)) {
             Ok(()) => return,
             Err(failure) => failure,
         };
-        if !may_pass(&failure) {
+        let has_failed = match is_of_disk(&failure) {
+            true => failing_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_DISK,
+            false => {
+                failing_since = None;
+                false
+            }
+        };
+        if has_failed || !may_pass(&failure) {
             shell.call_core(|core, clock| core.lost(clock, describe(&failure)));
             return;
         }
@@ -240,6 +249,17 @@ fn may_pass(error: &NodeError) -> bool {
     }
 }
 
+/// Whether the volume's disk itself answers with errors.
+fn is_of_disk(error: &NodeError) -> bool {
+    use kv::EngineError::{Io, Poisoned};
+    matches!(
+        error,
+        NodeError::Engine(Io { .. } | Poisoned { .. })
+            | NodeError::Master(master::MasterError::Engine(Io { .. } | Poisoned { .. }))
+            | NodeError::Volume(volume::VolumeError::Io { .. })
+    )
+}
+
 /// An error with its causes, in one line.
 pub(crate) fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -259,5 +279,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// After an attempt that failed for a reason that takes time to pass.
 const PAUSE_FAILED: Duration = Duration::from_secs(1);
+/// A disk that has answered every attempt for this long with errors does not come back.
+const PATIENCE_DISK: Duration = Duration::from_secs(20);
 /// After this long without a master the log says so.
 const PATIENCE_REPORT: Duration = Duration::from_secs(10);
