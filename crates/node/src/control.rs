@@ -154,7 +154,7 @@ fn status(shell: &Shell) -> Json {
         "epoch": snapshot.epoch.0,
         "master": if is_master { Some(snapshot.node.0) } else { None },
         "unflushed_mutations": snapshot.unflushed_mutations,
-        "unflushed_bytes": shell.metrics.log_bytes.get(),
+        "unflushed_bytes": snapshot.unflushed_bytes,
         "unflushed_batches": snapshot.unflushed_batches,
         "unflushed_files": snapshot.unflushed_files,
         "tokens": snapshot.tokens,

@@ -149,6 +149,8 @@ pub struct Snapshot {
     pub epoch: Epoch,
     /// Changes that no master has.
     pub unflushed_mutations: u64,
+    /// Bytes of changes and content that are in memory, or in segments that are not synced.
+    pub unflushed_bytes: u64,
     /// Batches not known to be durable.
     pub unflushed_batches: u64,
     /// Files with content that no change records yet.
@@ -317,10 +319,14 @@ impl Core {
     /// Figures for `status`.
     pub fn snapshot(&self) -> Snapshot {
         let (mutations, batches) = self.log.unflushed();
+        let dirty: usize =
+            self.dirty_files.iter().filter_map(|ino| self.live.get(ino)).map(Live::dirty_bytes).sum();
+        let unsynced = self.writer.as_ref().map_or(0, |writer| writer.unsynced_bytes());
         Snapshot {
             node: self.me,
             epoch: self.epoch,
             unflushed_mutations: mutations,
+            unflushed_bytes: (self.log.bytes() + dirty) as u64 + unsynced,
             unflushed_batches: batches,
             unflushed_files: self.live.len() as u64,
             unstored_bytes: self.content_in_memory() as u64,

@@ -70,6 +70,11 @@ pub enum MountError {
     /// There is no `/dev/fuse`.
     #[error("opening /dev/fuse: load the fuse module, or give the container the device")]
     Device(#[source] io::Error),
+    /// This user may not open it.
+    #[error(
+        "no right to open /dev/fuse: mount as root, or have root make it readable and writable for all (mode 0666)"
+    )]
+    DeviceDenied,
     /// The mount point cannot be used.
     #[error("mount point {}", path.display())]
     Mountpoint {
@@ -292,8 +297,13 @@ impl Mount {
 
 /// Opens the device and calls mount(2).
 fn mount_direct(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| MountError::Device(errno.into()))?;
+    let device =
+        rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
+            match errno {
+                Errno::ACCESS | Errno::PERM => MountError::DeviceDenied,
+                errno => MountError::Device(errno.into()),
+            }
+        })?;
     let metadata = fs::metadata(mountpoint)
         .map_err(|source| MountError::Mountpoint { path: mountpoint.to_owned(), source })?;
     let data = direct_data(device.as_raw_fd(), metadata.mode(), options);
