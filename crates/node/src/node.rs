@@ -347,3 +347,6 @@ const PAUSE_REPORT: Duration = Duration::from_secs(5);
 const PATIENCE_LAST_MESSAGES: Duration = Duration::from_secs(5);
 /// How long users of a mount have to let go of it after a signal.
 const PATIENCE_USERS: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

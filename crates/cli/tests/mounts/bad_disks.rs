@@ -1,0 +1,196 @@
+//! Disks that are full, read-only, damaged or gone: the operation that is hit says so, and the rest goes on.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::lab::{Lab, Mount, PYTHON};
+
+/// A small file system on a loop device, at `disk`; unmounted on drop.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(lab: &Lab) -> Option<Self> {
+        let made = lab.sh(
+            "truncate -s 128M disk.img && mkfs.ext4 -q -m 0 disk.img && mkdir disk && mount -o loop disk.img disk",
+        );
+        if made.code != 0 {
+            println!("SKIPPED: no loop device with ext4 can be had: {}", made.err);
+            return None;
+        }
+        lab.holdfast(&["format", "disk/vol"]).expect_success();
+        std::os::unix::fs::symlink("disk/vol", lab.path("vol")).expect("linked");
+        Some(Self(lab.path("disk")))
+    }
+
+    /// Ends all access to the disk as if it were unplugged: EXT4_IOC_SHUTDOWN without a last flush.
+    fn unplug(&self, lab: &Lab) {
+        let script = "import fcntl, os, struct\n\
+            fcntl.ioctl(os.open('disk', os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+        lab.run(PYTHON, &["-c", script]).expect_success();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_what_makes_something_and_nothing_else() {
+    let Some(lab) = Lab::without_volume() else { return };
+    let Some(_disk) = Disk::new(&lab) else { return };
+    let a = lab.mount("a");
+    for n in 0..200 {
+        fs::write(a.path(&format!("f{n}")), "content").expect("written");
+    }
+    a.unmount(&lab);
+    lab.sh("dd if=/dev/zero of=disk/filler bs=1M status=none 2>&1 || true").expect_success();
+    // A full disk is mounted, read, and emptied.
+    let a = lab.mount("a");
+    assert_eq!(fs::read_to_string(a.path("f7")).expect("read"), "content");
+    for made in [fs::write(a.path("new"), "x"), fs::create_dir(a.path("dir"))] {
+        assert_eq!(made.expect_err("no room").kind(), ErrorKind::StorageFull);
+    }
+    for n in 0..100 {
+        fs::remove_file(a.path(&format!("f{n}"))).expect("removed");
+    }
+    fs::rename(a.path("f150"), a.path("renamed")).expect("renamed");
+    a.unmount(&lab);
+    fs::remove_file(lab.path("disk/filler")).expect("removed");
+    let a = lab.mount("a");
+    assert_eq!(fs::read_dir(&a.root).expect("listed").count(), 100);
+    fs::write(a.path("new"), "there is room again").expect("written");
+    a.unmount(&lab);
+}
+
+#[test]
+fn a_read_only_disk_is_named_and_left_alone() {
+    let Some(lab) = Lab::without_volume() else { return };
+    let Some(_disk) = Disk::new(&lab) else { return };
+    lab.mount("a").unmount(&lab);
+    lab.sh("mount -o remount,ro disk").expect_success();
+    for options in ["rw", "ro"] {
+        let ended = lab.holdfast(&["mount", "vol", "a", "-o", options]);
+        assert_eq!(ended.code, 32);
+        let said = format!("{}/disk/vol/master.lock: cannot open", lab.dir.display());
+        assert!(ended.err.contains(&said) && ended.err.contains("Read-only file system"), "{}", ended.err);
+    }
+    let ended = lab.holdfast(&["format", "disk/two"]);
+    assert!(ended.code == 1 && ended.err.contains("disk/two: cannot create"), "{}", ended.err);
+    lab.holdfast(&["status", "vol"]).expect_success();
+    lab.sh("mount -o remount,rw disk").expect_success();
+    lab.mount("a").unmount(&lab);
+}
+
+/// Goal: no process waits for ever for a disk that is gone, what could not be stored is reported, and other volumes
+/// are not disturbed. Method: the file system below the volume is shut down under two nodes.
+#[test]
+fn a_disk_that_is_gone_gives_errors_and_no_hang() {
+    let Some(lab) = Lab::without_volume() else { return };
+    let Some(disk) = Disk::new(&lab) else { return };
+    lab.holdfast(&["format", "elsewhere"]).expect_success();
+    fs::create_dir(lab.path("c")).expect("made");
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    lab.holdfast(&["mount", "elsewhere", "c"]).expect_success();
+    let c = Mount::of(&lab, "elsewhere", "c");
+    let mut synced = File::create(a.path("synced")).expect("made");
+    synced.write_all(&vec![7; 1 << 20]).expect("written");
+    synced.sync_all().expect("synced");
+    let mut file = File::create(a.path("unsynced")).expect("made");
+    disk.unplug(&lab);
+    let since = Instant::now();
+    let stored = file.write_all(&vec![8; 1 << 20]).and_then(|()| file.sync_all());
+    assert!(stored.is_err(), "it was not stored");
+    drop((file, synced));
+    // Until the nodes have given up, requests wait; then they are answered, with errors.
+    let made = fs::write(b.path("of-b"), "x").and_then(|()| File::open(b.path("of-b"))?.sync_all());
+    assert!(made.is_err(), "it was not stored");
+    assert!(since.elapsed() < Duration::from_secs(60), "took {:?}", since.elapsed());
+    fs::write(c.path("f"), "undisturbed").expect("another volume");
+    assert_eq!(fs::read_to_string(c.path("f")).expect("read"), "undisturbed");
+    for mount in ["a", "b"] {
+        let ended = lab.holdfast(&["umount", mount]);
+        assert!(matches!(ended.code, 1 | 2), "{}: {}", ended.code, ended.err);
+        assert!(ended.err.contains("unmounted, but"), "{}", ended.err);
+    }
+    c.unmount(&lab);
+    drop((a, b, disk));
+    // Back again: what was synced is there.
+    lab.sh("mount -o loop disk.img disk").expect_success();
+    let _disk = Disk(lab.path("disk"));
+    let a = lab.mount("a");
+    assert!(fs::read(a.path("synced")).expect("read") == vec![7; 1 << 20]);
+    a.unmount(&lab);
+}
+
+#[test]
+fn a_damaged_block_is_an_error_of_its_file_alone() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    fs::write(a.path("good"), vec![1; 1 << 20]).expect("written");
+    fs::write(a.path("bad"), b"needle in a haystack".repeat(50_000)).expect("written");
+    a.unmount(&lab);
+    let segments = fs::read_dir(lab.path("vol/segments")).expect("listed");
+    let mut flipped = 0;
+    for path in segments.map(|entry| entry.expect("listed").path()).filter(|path| path.is_file()) {
+        let mut bytes = fs::read(&path).expect("read");
+        if let Some(at) = bytes.windows(20).position(|part| part == b"needle in a haystack") {
+            bytes[at + 5] ^= 1;
+            fs::write(&path, bytes).expect("written");
+            flipped += 1;
+        }
+    }
+    assert_eq!(flipped, 1, "one segment has it");
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    for mount in [&a, &b] {
+        let error = fs::read(mount.path("bad")).expect_err("damaged");
+        assert_eq!(error.raw_os_error(), Some(5), "EIO");
+        assert!(fs::read(mount.path("good")).expect("read") == vec![1; 1 << 20]);
+        fs::write(mount.path("new"), "goes on").expect("written");
+    }
+    b.unmount(&lab);
+    a.unmount(&lab);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_named_with_the_reason() {
+    let Some(lab) = Lab::new() else { return };
+    fs::create_dir(lab.path("mnt")).expect("made");
+    let refused = |volume: &str, part: &str| {
+        let ended = lab.holdfast(&["mount", volume, "mnt"]);
+        assert!(ended.code == 32 && ended.err.contains(part), "{}: {}", ended.code, ended.err);
+        assert!(ended.err.contains(volume), "{} names {volume}", ended.err);
+    };
+    // A later version of the format, with a right checksum.
+    lab.holdfast(&["format", "later"]).expect_success();
+    let mut header = fs::read(lab.path("later/holdfast.volume")).expect("read");
+    header[8] = 99;
+    let sum = crc32c::crc32c(&header[..124]);
+    header[124..128].copy_from_slice(&sum.to_le_bytes());
+    fs::write(lab.path("later/holdfast.volume"), header).expect("written");
+    refused("later", "version 99");
+    // Metadata that are not ours.
+    lab.holdfast(&["format", "foreign"]).expect_success();
+    lab.holdfast(&["mount", "foreign", "mnt"]).expect_success();
+    lab.holdfast(&["umount", "mnt"]).expect_success();
+    for entry in fs::read_dir(lab.path("foreign/meta/engine")).expect("listed") {
+        let path = entry.expect("listed").path();
+        if path.is_file() {
+            fs::write(path, "not a database").expect("written");
+        }
+    }
+    refused("foreign", "metadata");
+    assert_eq!(fs::read_dir(lab.path("mnt")).expect("listed").count(), 0, "nothing is left mounted");
+
+    // A mount point that is not empty is covered and comes back, as with any mount.
+    fs::write(lab.path("mnt/below"), "hidden").expect("written");
+    lab.holdfast(&["mount", "vol", "mnt"]).expect_success();
+    assert!(!lab.path("mnt/below").exists());
+    let ended = lab.holdfast(&["mount", "vol", "mnt"]);
+    assert!(ended.code == 32 && ended.err.contains("busy: volume"), "{}", ended.err);
+    lab.holdfast(&["umount", "mnt"]).expect_success();
+    assert_eq!(fs::read_to_string(lab.path("mnt/below")).expect("read"), "hidden");
+}

@@ -1,0 +1,262 @@
+//! Processes at two mounts by turns, while a third mount walks the tree: nothing stale, nothing lost.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value as Json, json};
+
+use crate::lab::{Lab, Partner};
+
+/// Goal: whatever one process did is what the other sees at once: names, absent names, sizes, modes, content and
+/// listings, from caches filled before. Method: a model of the tree; each step one partner changes something at
+/// random, and the other one, or both, must find exactly the model.
+#[test]
+fn two_processes_by_turns_see_nothing_stale() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b, c) = (lab.mount("a"), lab.mount("b"), lab.mount("c"));
+    let mut partners = [Partner::start(&a.root), Partner::start(&b.root)];
+    for dir in DIRS {
+        partners[0].must("mkdir", &[json!(dir)]);
+    }
+    let seed = std::env::var("HOLDFAST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut turns = Turns { files: BTreeMap::new(), gone: Vec::new(), random: seed, stale: Vec::new() };
+    let walks = with_walker(&c.root, || {
+        for step in 0..STEPS {
+            let actor = turns.below(2);
+            let touched = turns.change(&mut partners[actor], step);
+            turns.check(&mut partners[1 - actor], step, &touched);
+            if turns.below(4) == 0 {
+                turns.check(&mut partners[actor], step, &touched);
+            }
+        }
+    });
+    assert!(turns.stale.is_empty(), "seed {seed}: {} stale: {:#?}", turns.stale.len(), turns.stale);
+    assert!(walks > 20, "{walks} walks of the third mount in {STEPS} steps");
+    drop(partners);
+    for mount in [c, b, a] {
+        mount.unmount(&lab);
+    }
+    // What they agreed on is what is there.
+    let again = lab.mount("a");
+    for (name, content) in &turns.files {
+        assert_eq!(&fs::read_to_string(again.path(name)).expect(name), content, "{name}");
+    }
+}
+
+const DIRS: [&str; 3] = ["d0", "d1", "d2"];
+const STEPS: usize = 5_000;
+
+/// What is in the tree, and what was and is not.
+struct Turns {
+    files: BTreeMap<String, String>,
+    gone: Vec<String>,
+    random: u64,
+    stale: Vec<String>,
+}
+
+impl Turns {
+    /// The next random number below `end`: xorshift64, by George Marsaglia.
+    fn below(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as usize % end
+    }
+
+    fn some_file(&mut self) -> String {
+        let at = self.below(self.files.len());
+        self.files.keys().nth(at).expect("below its length").clone()
+    }
+
+    /// Has `partner` change something; returns the names concerned.
+    fn change(&mut self, partner: &mut Partner, step: usize) -> Vec<String> {
+        let which = self.below(if self.files.len() < 30 { 11 } else { 16 });
+        if self.files.is_empty() || which < 2 {
+            let name = format!("{}/f{step}", DIRS[self.below(3)]);
+            let content = format!("{step} ").repeat(1 + self.below(40) * self.below(40));
+            partner.must("create", &[json!(name), json!(content)]);
+            self.files.insert(name.clone(), content);
+            return vec![name];
+        }
+        let name = self.some_file();
+        let mut content = self.files[&name].clone();
+        match which {
+            2..=4 => {
+                let more = format!("{step};").repeat(1 + self.below(20));
+                partner.must("append", &[json!(name), json!(more)]);
+                content.push_str(&more);
+            }
+            5..=6 => {
+                let at = self.below(content.len() + 1);
+                partner.must("overwrite", &[json!(name), json!(at), json!("#overwritten#")]);
+                let end = (at + 13).min(content.len());
+                content.replace_range(at..end, "#overwritten#");
+            }
+            7 => {
+                let size = self.below(content.len() + 20);
+                partner.must("truncate", &[json!(name), json!(size)]);
+                content.truncate(size);
+                content.extend(std::iter::repeat_n('\0', size - content.len()));
+            }
+            8..=10 => return self.rename(partner, step, &name),
+            _ => {
+                partner.must("unlink", &[json!(name)]);
+                self.files.remove(&name);
+                self.gone.push(name.clone());
+                return vec![name];
+            }
+        }
+        self.files.insert(name.clone(), content);
+        vec![name]
+    }
+
+    /// To a new name, or over another file.
+    fn rename(&mut self, partner: &mut Partner, step: usize, old: &str) -> Vec<String> {
+        let new = match self.below(3) {
+            0 => self.some_file(),
+            _ => format!("{}/r{step}", DIRS[self.below(3)]),
+        };
+        partner.must("rename", &[json!(old), json!(new)]);
+        if new != old {
+            let content = self.files.remove(old).expect("it was there");
+            self.files.insert(new.clone(), content);
+            self.gone.push(old.to_owned());
+        }
+        vec![old.to_owned(), new]
+    }
+
+    /// Compares what `partner` sees with the model: the names concerned, another file, an absent name, a listing.
+    fn check(&mut self, partner: &mut Partner, step: usize, touched: &[String]) {
+        let mut names = touched.to_vec();
+        if !self.files.is_empty() {
+            names.push(self.some_file());
+        }
+        if !self.gone.is_empty() {
+            let at = self.below(self.gone.len());
+            names.push(self.gone[at].clone());
+        }
+        for name in names {
+            let size = partner.ask("stat", &[json!(name)]).map(|found| found["size"].clone());
+            let content = partner.ask("read", &[json!(name)]);
+            let (expected_size, expected) = match self.files.get(&name) {
+                Some(content) => (Ok(json!(content.len())), Ok(json!(content))),
+                None => (Err("ENOENT".to_owned()), Err("ENOENT".to_owned())),
+            };
+            self.compare(step, &name, &size, &expected_size);
+            self.compare(step, &name, &content, &expected);
+        }
+        let dir = DIRS[self.below(3)];
+        let listed = partner.ask("list", &[json!(dir)]);
+        let in_dir = |name: &&String| name.starts_with(dir);
+        let expected: Vec<&str> = self.files.keys().filter(in_dir).map(|name| &name[3..]).collect();
+        self.compare(step, dir, &listed, &Ok(json!(expected)));
+    }
+
+    fn compare(&mut self, step: usize, what: &str, seen: &Result<Json, String>, is: &Result<Json, String>) {
+        if seen != is {
+            let short =
+                |value: &Result<Json, String>| format!("{value:?}").chars().take(200).collect::<String>();
+            self.stale.push(format!("step {step}, {what}: saw {}, is {}", short(seen), short(is)));
+        }
+    }
+}
+
+/// Runs `work` while a thread walks the tree below `root`; returns how many walks it made.
+fn with_walker(root: &Path, work: impl FnOnce()) -> u32 {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let walker = scope.spawn(|| {
+            let mut walks = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                walk(root);
+                walks += 1;
+            }
+            walks
+        });
+        work();
+        is_done.store(true, Ordering::Relaxed);
+        walker.join().expect("it walks")
+    })
+}
+
+/// Lists, stats and reads all; what goes meanwhile may be gone.
+fn walk(dir: &Path) {
+    for entry in fs::read_dir(dir).expect("directories stay") {
+        let path = entry.expect("listed").path();
+        let seen = match path.is_dir() {
+            true => return walk(&path),
+            false => fs::metadata(&path).and_then(|_| fs::File::open(&path)),
+        };
+        match seen {
+            // Once it is open it stays, whoever removes or replaces it now.
+            Ok(mut file) => _ = file.read_to_end(&mut Vec::new()).expect("an open file is read"),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{}: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// Both keep a file open: each write of one is what the other reads next, without open or close in between.
+#[test]
+fn writes_are_seen_through_descriptors_that_stay_open() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let mut partners = [Partner::start(&a.root), Partner::start(&b.root)];
+    partners[0].must("create", &[json!("f"), json!("")]);
+    let fds = partners.each_mut().map(|partner| partner.must("open", &[json!("f"), json!("rw")]));
+    for step in 0..2_000 {
+        let (writer, reader) = (step % 2, 1 - step % 2);
+        let (at, content) = (step % 700 * 13, format!("{step:08}"));
+        partners[writer].must("pwrite", &[fds[writer].clone(), json!(content), json!(at)]);
+        let seen = partners[reader].must("pread", &[fds[reader].clone(), json!(8), json!(at)]);
+        assert_eq!(seen, json!(content), "step {step}");
+        if step % 100 == 99 {
+            partners[writer].must("ftruncate", &[fds[writer].clone(), json!(step)]);
+            assert_eq!(partners[reader].must("fstat", &[fds[reader].clone()])["size"], json!(step));
+        }
+    }
+    drop(partners);
+    b.unmount(&lab);
+    a.unmount(&lab);
+}
+
+/// 1,000 lines appended by turns and 1,000 at the same time, through O_APPEND at both mounts: all are kept, each
+/// writer's in its order.
+#[test]
+fn appended_lines_are_all_kept() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b, c) = (lab.mount("a"), lab.mount("b"), lab.mount("c"));
+    let mut partners = [Partner::start(&a.root), Partner::start(&b.root)];
+    partners[0].must("create", &[json!("turns"), json!("")]);
+    partners[1].must("create", &[json!("race"), json!("")]);
+    let fds = partners.each_mut().map(|partner| partner.must("open", &[json!("turns"), json!("a")]));
+    let mut expected = String::new();
+    with_walker(&c.root, || {
+        for step in 0..1_000 {
+            let line = format!("{step:05}\n");
+            partners[step % 2].must("write", &[fds[step % 2].clone(), json!(line)]);
+            expected.push_str(&line);
+        }
+        for (partner, tag) in partners.iter_mut().zip(["a", "b"]) {
+            partner.tell("append_many", &[json!("race"), json!(tag), json!(500)]);
+        }
+        for partner in &mut partners {
+            partner.answer().expect("appended");
+        }
+    });
+    drop(partners);
+    for mount in [&a, &b, &c] {
+        assert_eq!(fs::read_to_string(mount.path("turns")).expect("read"), expected);
+        let raced = fs::read_to_string(mount.path("race")).expect("read");
+        for tag in ["a", "b"] {
+            let own: Vec<&str> = raced.lines().filter(|line| line.starts_with(tag)).collect();
+            let all: Vec<String> = (0..500).map(|number| format!("{tag}{number:05}")).collect();
+            assert_eq!(own, all);
+        }
+        assert_eq!(raced.lines().count(), 1_000);
+    }
+}

@@ -1,0 +1,14 @@
+//! Acceptance: the binary as people run it, with real mounts, programs of the system and several users.
+//!
+//! Each node is a process of its own, started by `holdfast mount`. Needs root and a FUSE device; says so
+//! without.
+
+mod applications;
+mod bad_disks;
+mod coherence;
+mod counters;
+mod lab;
+mod mappings;
+mod privileges;
+mod system_mounts;
+mod users;

@@ -1,0 +1,102 @@
+//! Shared mappings and programs: what one node stores or replaces is what the other maps and runs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use crate::lab::{Lab, Partner};
+
+/// SIGBUS on Linux.
+const SIGBUS: i32 = 7;
+
+#[test]
+fn mappings_on_two_nodes_show_one_file() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let [mut on_a, mut on_b] = [Partner::start(&a.root), Partner::start(&b.root)];
+    on_a.must("create", &[json!("f"), json!("-".repeat(20_000))]);
+    let fd = on_b.must("open", &[json!("f"), json!("rw")]);
+    on_a.must("map", &[json!("f"), json!(20_000)]);
+    on_b.must("map", &[json!("f"), json!(20_000)]);
+    for round in 0..200 {
+        let at = json!(round * 97);
+        let text = json!(format!("round {round:05}"));
+        on_a.must("store", &[json!("f"), at.clone(), text.clone()]);
+        on_a.must("msync", &[json!("f")]);
+        assert_eq!(on_b.must("load", &[json!("f"), at.clone(), json!(11)]), text, "stored on a");
+        assert_eq!(on_b.must("pread", &[fd.clone(), json!(11), at.clone()]), text, "stored on a, read");
+        let text = json!(format!("write {round:05}"));
+        on_b.must("pwrite", &[fd.clone(), text.clone(), at.clone()]);
+        assert_eq!(on_a.must("load", &[json!("f"), at.clone(), json!(11)]), text, "written on b");
+        let text = json!(format!("store {round:05}"));
+        on_b.must("store", &[json!("f"), at.clone(), text.clone()]);
+        // Taking the pages back writes what was stored, msync or not.
+        assert_eq!(on_a.must("load", &[json!("f"), at, json!(11)]), text, "stored on b");
+    }
+    drop((on_a, on_b));
+    let content = fs::read(a.path("f")).expect("read");
+    assert_eq!(content, fs::read(b.path("f")).expect("read"));
+    a.unmount(&lab);
+    b.unmount(&lab);
+}
+
+#[test]
+fn a_truncation_on_the_other_node_takes_mapped_pages_away() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let [mut on_a, mut on_b] = [Partner::start(&a.root), Partner::start(&b.root)];
+    on_a.must("create", &[json!("f"), json!("x".repeat(8_192))]);
+    on_b.must("map", &[json!("f"), json!(8_192)]);
+    assert_eq!(on_b.must("load", &[json!("f"), json!(8_191), json!(1)]), json!("x"));
+    on_a.must("truncate", &[json!("f"), json!(100)]);
+    assert_eq!(on_b.must("load", &[json!("f"), json!(99), json!(3)]), json!("x\0\0"));
+    on_b.tell("load", &[json!("f"), json!(5_000), json!(1)]);
+    assert_eq!(on_b.ended_by(), Some(SIGBUS));
+}
+
+#[test]
+fn programs_written_on_one_node_run_on_the_other() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let runs = |path: &std::path::Path| lab.run(path.to_str().expect("utf-8"), &[]).code;
+    fs::copy("/bin/true", a.path("program")).expect("copied");
+    assert_eq!((runs(&b.path("program")), runs(&a.path("program"))), (0, 0));
+    for round in 0..20 {
+        // By turns a new file under the old name, and new content in the old file.
+        let (from, code) = [("/bin/true", 0), ("/bin/false", 1)][round % 2];
+        let (writer, runner) = if round % 4 < 2 { (&a, &b) } else { (&b, &a) };
+        if round % 3 == 0 {
+            fs::copy(from, writer.path("new")).expect("copied");
+            fs::rename(writer.path("new"), writer.path("program")).expect("renamed");
+        } else {
+            fs::write(writer.path("program"), fs::read(from).expect("read")).expect("written");
+        }
+        assert_eq!(runs(&runner.path("program")), code, "round {round}");
+        assert_eq!(runs(&writer.path("program")), code, "round {round}");
+    }
+    fs::set_permissions(b.path("program"), fs::Permissions::from_mode(0o644)).expect("changed");
+    assert_eq!(runs(&a.path("program")), 126, "timeout(1) says so of what cannot be run");
+}
+
+/// The kernel keeps who runs and who writes a file apart within a node; other nodes know nothing of it.
+#[test]
+fn a_running_program_is_not_written_to_on_its_node() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::copy("/bin/sleep", a.path("program")).expect("copied");
+    let mut running = std::process::Command::new(a.path("program")).arg("60").spawn().expect("runs");
+    let busy = fs::OpenOptions::new().write(true).open(a.path("program")).expect_err("it runs");
+    assert_eq!(busy.kind(), std::io::ErrorKind::ExecutableFileBusy);
+    // Replaced under its name from the other node, it runs on.
+    fs::copy("/bin/true", b.path("new")).expect("copied");
+    fs::rename(b.path("new"), b.path("program")).expect("renamed");
+    assert!(running.try_wait().expect("our child").is_none());
+    assert_eq!(lab.run(a.path("program").to_str().expect("utf-8"), &[]).code, 0);
+    running.kill().expect("our child");
+    running.wait().expect("our child");
+    let writing = fs::OpenOptions::new().write(true).open(a.path("program")).expect("nobody runs it");
+    let busy = std::process::Command::new(a.path("program")).spawn().expect_err("it is being written");
+    assert_eq!(busy.kind(), std::io::ErrorKind::ExecutableFileBusy);
+    drop(writing);
+}

@@ -1,0 +1,137 @@
+"""Does with files what it is told on standard input, one JSON list [order, [arguments]] a line, and answers each
+with a line: {"result": ...} or {"errno": "ENOENT"}."""
+import ctypes, errno, fcntl, json, mmap, os, stat, sys
+
+os.chdir(sys.argv[1])
+opened, mapped = {}, {}
+FLAGS = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR, "a": os.O_WRONLY | os.O_APPEND}
+
+
+def whole(fd, offset=0):
+    parts = []
+    while part := os.pread(fd, 1 << 16, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts).decode("latin-1")
+
+
+class Orders:
+    def create(name, content, mode=0o644):
+        fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        os.write(fd, content.encode("latin-1"))
+        os.close(fd)
+
+    def append(name, content):
+        fd = os.open(name, os.O_WRONLY | os.O_APPEND)
+        os.write(fd, content.encode("latin-1"))
+        os.close(fd)
+
+    def append_many(name, tag, count):
+        fd = os.open(name, os.O_WRONLY | os.O_APPEND)
+        for number in range(count):
+            os.write(fd, b"%s%05d\n" % (tag.encode(), number))
+        os.close(fd)
+
+    def overwrite(name, offset, content):
+        fd = os.open(name, os.O_WRONLY)
+        os.pwrite(fd, content.encode("latin-1"), offset)
+        os.close(fd)
+
+    def read(name):
+        fd = os.open(name, os.O_RDONLY)
+        try:
+            return whole(fd)
+        finally:
+            os.close(fd)
+
+    def stat(name):
+        found = os.stat(name)
+        return {"size": found.st_size, "mode": stat.S_IMODE(found.st_mode), "nlink": found.st_nlink,
+                "uid": found.st_uid, "ino": found.st_ino}
+
+    def list(name):
+        return sorted(os.listdir(name))
+
+    def rename(old, new):
+        os.rename(old, new)
+
+    def truncate(name, size):
+        os.truncate(name, size)
+
+    def unlink(name):
+        os.unlink(name)
+
+    def mkdir(name):
+        os.mkdir(name)
+
+    def rmdir(name):
+        os.rmdir(name)
+
+    def chmod(name, mode):
+        os.chmod(name, mode)
+
+    def chown(name, uid, gid):
+        os.chown(name, uid, gid)
+
+    def set_xattr(name, attribute, value):
+        os.setxattr(name, attribute, bytes.fromhex(value))
+
+    def xattr(name, attribute):
+        return os.getxattr(name, attribute).hex()
+
+    def open(name, how):
+        fd = os.open(name, FLAGS[how])
+        opened[fd] = True
+        return fd
+
+    def close(fd):
+        os.close(fd)
+        del opened[fd]
+
+    def pread(fd, size, offset):
+        return os.pread(fd, size, offset).decode("latin-1")
+
+    def pwrite(fd, content, offset):
+        return os.pwrite(fd, content.encode("latin-1"), offset)
+
+    def write(fd, content):
+        return os.write(fd, content.encode("latin-1"))
+
+    def fstat(fd):
+        found = os.fstat(fd)
+        return {"size": found.st_size, "nlink": found.st_nlink}
+
+    def ftruncate(fd, size):
+        os.ftruncate(fd, size)
+
+    def fsync(fd):
+        os.fsync(fd)
+
+    def map(name, size):
+        fd = os.open(name, os.O_RDWR)
+        mapped[name] = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        os.close(fd)
+
+    def unmap(name):
+        mapped.pop(name).close()
+
+    def load(name, offset, size):
+        return mapped[name][offset:offset + size].decode("latin-1")
+
+    def store(name, offset, content):
+        mapped[name][offset:offset + len(content)] = content.encode("latin-1")
+
+    def msync(name):
+        mapped[name].flush()
+
+    def flock(fd, is_exclusive):
+        fcntl.flock(fd, fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_UN)
+
+
+for line in sys.stdin:
+    order, arguments = json.loads(line)
+    try:
+        answer = {"result": getattr(Orders, order)(*arguments)}
+    except OSError as error:
+        answer = {"errno": errno.errorcode.get(error.errno, str(error))}
+    print(json.dumps(answer), flush=True)

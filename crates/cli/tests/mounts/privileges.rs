@@ -1,0 +1,133 @@
+//! Privileges of files that go with a change, and files replaced while the other node has them open.
+
+use std::fs;
+
+use serde_json::{Value as Json, json};
+
+use crate::lab::{Lab, Mount, Partner};
+
+/// A capability as the kernel stores it: revision 2, effective, permitted CAP_NET_RAW.
+const NET_RAW: &str = "0100000200200000000000000000000000000000";
+const CAPABILITY: &str = "security.capability";
+const NOBODY: u32 = 65_534;
+
+/// A way to change a file.
+type Change = (&'static str, &'static str, &'static [i64]);
+
+#[test]
+fn setuid_setgid_and_capabilities_go_when_nobody_changes_a_file() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let mut root = Partner::start(&a.root);
+    let [mut nobody, mut other] = [&a, &b].map(|mount: &Mount| Partner::start_as_nobody(&mount.root));
+    let changes: [Change; 4] = [
+        ("written", "append", &[]),
+        ("overwritten", "overwrite", &[0]),
+        ("cut", "truncate", &[1]),
+        ("given", "chown", &[-1, NOBODY as i64]),
+    ];
+    for (name, order, numbers) in changes {
+        root.must("create", &[json!(name), json!("content")]);
+        root.must("chown", &[json!(name), json!(NOBODY), json!(NOBODY)]);
+        root.must("set_xattr", &[json!(name), json!(CAPABILITY), json!(NET_RAW)]);
+        root.must("chmod", &[json!(name), json!(0o6777)]);
+        // Both nodes have seen it with its privileges.
+        for partner in [&mut nobody, &mut other] {
+            assert_eq!(partner.must("stat", &[json!(name)])["mode"], json!(0o6777), "{name}");
+            assert_eq!(partner.must("xattr", &[json!(name), json!(CAPABILITY)]), json!(NET_RAW));
+        }
+        let mut arguments = vec![json!(name)];
+        arguments.extend(numbers.iter().map(|number| json!(number)));
+        if matches!(order, "append" | "overwrite") {
+            arguments.push(json!("more"));
+        }
+        nobody.must(order, &arguments);
+        for partner in [&mut root, &mut nobody, &mut other] {
+            assert_eq!(partner.must("stat", &[json!(name)])["mode"], json!(0o777), "{name}");
+            let capability = partner.ask("xattr", &[json!(name), json!(CAPABILITY)]);
+            assert_eq!(capability, Err("ENODATA".to_owned()), "{name}");
+        }
+    }
+    // From the other node, on what this one holds.
+    root.must("create", &[json!("held"), json!("content"), json!(0o600)]);
+    root.must("chmod", &[json!("held"), json!(0o6777)]);
+    other.must("append", &[json!("held"), json!("more")]);
+    assert_eq!(root.must("stat", &[json!("held")])["mode"], json!(0o777));
+    drop((root, nobody, other));
+    a.unmount(&lab);
+    b.unmount(&lab);
+    let again = lab.mount("a");
+    let mut nobody = Partner::start_as_nobody(&again.root);
+    for (name, ..) in changes {
+        assert_eq!(nobody.must("stat", &[json!(name)])["mode"], json!(0o777), "{name}");
+    }
+}
+
+#[test]
+fn root_keeps_setuid_and_loses_the_capability() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let [mut on_a, mut on_b] = [Partner::start(&a.root), Partner::start(&b.root)];
+    on_a.must("create", &[json!("f"), json!("content")]);
+    on_a.must("chmod", &[json!("f"), json!(0o6755)]);
+    on_a.must("set_xattr", &[json!("f"), json!(CAPABILITY), json!(NET_RAW)]);
+    let changes: [(&str, Json); 3] =
+        [("append", json!("more")), ("truncate", json!(3)), ("append", json!("again"))];
+    for (order, argument) in changes {
+        on_b.must(order, &[json!("f"), argument]);
+        assert_eq!(on_a.must("stat", &[json!("f")])["mode"], json!(0o6755), "{order}");
+        assert_eq!(on_a.ask("xattr", &[json!("f"), json!(CAPABILITY)]), Err("ENODATA".to_owned()), "{order}");
+        on_a.must("set_xattr", &[json!("f"), json!(CAPABILITY), json!(NET_RAW)]);
+    }
+    on_b.must("chown", &[json!("f"), json!(NOBODY), json!(-1)]);
+    assert_eq!(on_a.must("stat", &[json!("f")])["mode"], json!(0o755));
+}
+
+#[test]
+fn permissions_and_owners_hold_on_both_nodes() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let mut root = Partner::start(&a.root);
+    let mut nobody = Partner::start_as_nobody(&b.root);
+    root.must("create", &[json!("secret"), json!("s"), json!(0o600)]);
+    assert_eq!(nobody.ask("read", &[json!("secret")]), Err("EACCES".to_owned()));
+    assert_eq!(nobody.ask("unlink", &[json!("secret")]), Err("EACCES".to_owned()));
+    assert_eq!(nobody.ask("chmod", &[json!("secret"), json!(0o666)]), Err("EPERM".to_owned()));
+    root.must("chmod", &[json!("secret"), json!(0o644)]);
+    assert_eq!(nobody.must("read", &[json!("secret")]), json!("s"));
+    root.must("chmod", &[json!("secret"), json!(0o600)]);
+    assert_eq!(nobody.ask("read", &[json!("secret")]), Err("EACCES".to_owned()));
+    root.must("chown", &[json!("secret"), json!(NOBODY), json!(NOBODY)]);
+    assert_eq!(nobody.must("read", &[json!("secret")]), json!("s"));
+}
+
+#[test]
+fn a_file_replaced_elsewhere_is_whole_until_its_last_close() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let [mut on_a, mut on_b] = [Partner::start(&a.root), Partner::start(&b.root)];
+    for (round, size) in [100, 5_000, 300_000].into_iter().enumerate() {
+        let (old, new) = ("old ".repeat(size / 4), format!("new {round}"));
+        on_a.must("create", &[json!("f"), json!(old)]);
+        let reading = on_b.must("open", &[json!("f"), json!("r")]);
+        let writing = on_b.must("open", &[json!("f"), json!("rw")]);
+        on_a.must("create", &[json!("g"), json!(new)]);
+        on_a.must("rename", &[json!("g"), json!("f")]);
+        assert_eq!(on_b.must("read", &[json!("f")]), json!(new));
+        assert_eq!(on_b.must("fstat", &[reading.clone()]), json!({ "size": size, "nlink": 0 }));
+        assert_eq!(on_b.must("pread", &[reading.clone(), json!(8), json!(size - 8)]), json!("old old "));
+        on_b.must("pwrite", &[writing.clone(), json!("written after"), json!(size)]);
+        on_b.must("close", &[writing]);
+        let after: Json = on_b.must("pread", &[reading.clone(), json!(100), json!(size)]);
+        assert_eq!(after, json!("written after"));
+        on_b.must("close", &[reading]);
+        assert_eq!(on_a.must("read", &[json!("f")]), json!(new));
+        on_a.must("unlink", &[json!("f")]);
+    }
+    drop((on_a, on_b));
+    // Nothing is left of what was replaced.
+    b.unmount(&lab);
+    a.unmount(&lab);
+    let again = lab.mount("a");
+    assert_eq!(fs::read_dir(&again.root).expect("listed").count(), 0);
+}

@@ -1,0 +1,127 @@
+//! Mounts by mount(8) and fstab through the installed helpers, and what ends them.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::lab::Lab;
+
+/// Helpers where mount(8) looks for them, in a copy of that directory that nobody else sees.
+const INSTALLED: &str = r#"
+sbin=$(readlink -f /sbin)
+mkdir .apart/real
+mount --bind "$sbin" .apart/real
+mount -t tmpfs sbin "$sbin"
+cp -as "$PWD/.apart/real/." "$sbin/"
+"$HOLDFAST" install --prefix "$PWD/usr" > /dev/null
+mkdir a b
+# Whether nobody serves the volume and all of $1 files are there for a fresh mount.
+flushed() {
+    "$HOLDFAST" status vol --json > status.json
+    grep -q '"mounted": false' status.json && grep -q '"master_pid": null' status.json || { cat status.json; exit 9; }
+    "$HOLDFAST" mount vol b
+    [ "$(ls b | wc -l)" = "$1" ] || { ls b | wc -l; exit 9; }
+    [ "$(cat b/f$1)" = "$1" ]
+    "$HOLDFAST" umount b
+}
+write() { seq "$1" "$2" | while read n; do echo "$n" > "a/f$n"; done; }
+"#;
+
+#[test]
+fn mount_by_type_and_umount_wait_for_what_they_promise() {
+    let Some(lab) = Lab::new() else { return };
+    let told = lab.sh_apart(&format!("{INSTALLED}{BY_TYPE_SESSION}")).expect_success().out;
+    assert_eq!(told, "fuse.holdfast rw relatime\nfuse.holdfast ro noatime\n32 nothing changes\nuhelper\n");
+}
+
+const BY_TYPE_SESSION: &str = r#"
+shown() { awk -v at="$PWD/$1" '$2 == at { split($4, o, ","); print $3, o[1], o[2] }' /proc/mounts; }
+mount -t holdfast "$PWD/vol" "$PWD/a"
+shown a
+mount -t fuse.holdfast "$PWD/vol" "$PWD/b" -o ro,noatime,_netdev
+shown b
+write 1 1000
+[ "$(ls b | wc -l)" = 1000 ]
+mount -t holdfast "$PWD/vol" "$PWD/a" -o nobarrier 2> said || grep -q 'unknown mount option "nobarrier"' said
+mount -t holdfast "$PWD/vol" "$PWD/a" 2> said || echo "$? nothing changes"
+grep -q "busy: volume $PWD/vol is mounted there" said
+grep -o uhelper /run/mount/utab | head -n 1
+umount b
+umount a
+! grep -q "$PWD/" /run/mount/utab
+flushed 1000
+mount -t holdfast "$PWD/vol" "$PWD/a"
+write 1001 2000
+umount "$PWD/a"
+flushed 2000
+"#;
+
+#[test]
+fn lines_of_fstab_are_mounted() {
+    let Some(lab) = Lab::new() else { return };
+    let told = lab.sh_apart(&format!("{INSTALLED}{FSTAB_SESSION}")).expect_success().out;
+    assert_eq!(told, "rw\nro\nuser nosuid nodev noexec\n");
+}
+
+const FSTAB_SESSION: &str = r#"
+cat > fstab <<END
+$PWD/vol $PWD/a holdfast defaults,_netdev,nofail,x-systemd.automount,commit=5 0 0
+$PWD/vol $PWD/b fuse.holdfast noauto,ro 0 0
+$PWD/u/vol $PWD/u/a holdfast noauto,user 0 0
+$PWD/gone $PWD/b holdfast noauto 0 0
+END
+at() { awk -v at="$PWD/$1" '$2 == at { split($4, o, ","); print o[1] }' /proc/mounts; }
+mount --all --fstab fstab
+at a
+[ -z "$(at b)" ]
+write 1 1000
+umount a
+flushed 1000
+[ -f /etc/fstab ] || : > /etc/fstab
+mount --bind fstab /etc/fstab
+mount b
+at b
+umount b
+# A user's line, mounted and unmounted by the user.
+as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+mkdir u
+chown 65534:65534 u
+as_user "$PWD/usr/bin/holdfast" format u/vol > /dev/null
+as_user mkdir u/a
+as_user mount u/a
+awk -v at="$PWD/u/a" '$2 == at {
+    n = split($4, options, ","); line = "user"
+    for (i = 1; i <= n; i++) if (options[i] ~ /^(nosuid|nodev|noexec)$/) line = line " " options[i]
+    print line
+}' /proc/mounts
+as_user sh -c 'echo kept > u/a/f'
+as_user umount u/a
+as_user "$PWD/usr/bin/holdfast" mount u/vol u/a
+[ "$(as_user cat u/a/f)" = kept ]
+as_user "$PWD/usr/bin/holdfast" umount u/a
+"#;
+
+/// SIGTERM unmounts and flushes, also while the mount is in use.
+#[test]
+fn a_node_that_is_told_to_end_flushes_first() {
+    let Some(lab) = Lab::new() else { return };
+    for (round, signal) in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().enumerate() {
+        let a = lab.mount_with("a", "commit=300");
+        fs::create_dir(a.path(&format!("d{round}"))).expect("made");
+        for n in 0..300 {
+            fs::write(a.path(&format!("d{round}/{n}")), format!("{n}")).expect("written");
+        }
+        let large = vec![round as u8; 3 << 20];
+        fs::write(a.path(&format!("d{round}/large")), &large).expect("written");
+        let busy = fs::File::open(a.path(&format!("d{round}/7"))).expect("opened");
+        a.signal(signal);
+        assert!(a.wait_for_end(Duration::from_secs(20)), "it ends at {signal:?}");
+        drop(busy);
+        let b = lab.mount("b");
+        assert_eq!(fs::read_dir(b.path(&format!("d{round}"))).expect("listed").count(), 301);
+        assert_eq!(fs::read(b.path(&format!("d{round}/299"))).expect("read"), b"299");
+        assert!(fs::read(b.path(&format!("d{round}/large"))).expect("read") == large);
+        b.unmount(&lab);
+    }
+}
