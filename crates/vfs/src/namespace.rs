@@ -59,20 +59,7 @@ impl Core {
                 self.finish_dir(Reply::Done, progress)
             }
             Request::Rename { parent, name, new_parent, new_name, mode } => {
-                let (name, new_name) = (checked(name)?, checked(new_name)?);
-                let moved = self.cached_child(*parent, &name);
-                self.flush_before_naming(moved, progress)?;
-                let target_open_here = self.child_is_open(*new_parent, &new_name);
-                let op = Op::Rename {
-                    parent: *parent,
-                    name,
-                    new_parent: *new_parent,
-                    new_name,
-                    mode: *mode,
-                    target_open_here,
-                };
-                self.run_op(&op, OperationKind::Rename, progress)?;
-                self.finish_dir(Reply::Done, progress)
+                self.try_rename((*parent, name), (*new_parent, new_name), *mode, progress)
             }
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime } => self.try_read(*ino, *offset, *len, *noatime),
@@ -120,6 +107,22 @@ impl Core {
             Request::Unlock { lock } => self.try_unlock(*lock, progress),
             Request::TestLock { lock } => self.try_test_lock(*lock, progress),
         }
+    }
+
+    fn try_rename(
+        &mut self,
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
+        mode: meta::ops::RenameMode,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
+        let (name, new_name) = (checked(name)?, checked(new_name)?);
+        let moved = self.cached_child(parent, &name);
+        self.flush_before_naming(moved, progress)?;
+        let target_open_here = self.child_is_open(new_parent, &new_name);
+        let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
+        self.run_op(&op, OperationKind::Rename, progress)?;
+        self.finish_dir(Reply::Done, progress)
     }
 
     fn try_make(&mut self, parent: Ino, name: &[u8], spec: &MakeSpec, progress: &mut Progress) -> Try<Reply> {

@@ -109,7 +109,8 @@ impl Request {
             | Self::Seek { .. }
             | Self::SetLock { .. }
             | Self::Unlock { .. }
-            | Self::TestLock { .. } => false,
+            | Self::TestLock { .. }
+            | Self::Parent { .. } => false,
         }
     }
 
