@@ -117,6 +117,19 @@ impl Invalidator {
         self.shared.perform(&Step::Range { ino, offset, len });
     }
 
+    /// Has the kernel tell, by [`fuse::Handler::marked`], when it has told all it had to tell by now. False: it will
+    /// not. Never blocks.
+    pub fn mark(&self, number: u64, ino: Ino) -> bool {
+        match self.shared.notify.mark(number, ino.0) {
+            Ok(Notified::Done) => true,
+            Ok(Notified::Absent) => false,
+            Err(error) => {
+                log::debug!("{error}");
+                false
+            }
+        }
+    }
+
     /// Ends all threads; those that are in a call when it returns. What is not begun is dropped and not reported:
     /// first let the core leave.
     pub fn shutdown(&self) {

@@ -146,7 +146,11 @@ fn try_translate<'a>(
         Operation::Getxattr { name, size } => {
             (Request::GetXattr { ino, name: bytes(name) }, Shape::Sized { size })
         }
-        Operation::Listxattr { size } => (Request::ListXattr { ino }, Shape::Sized { size }),
+        Operation::Listxattr { size } => {
+            // The kernel says who asks, not what it may: CAP_SYS_ADMIN goes by root.
+            let request = Request::ListXattr { ino, is_trusted: header.uid == ROOT };
+            (request, Shape::Sized { size })
+        }
         Operation::Setxattr { name, value, flags, acl_kill_sgid } => {
             let mode = xattr_mode(flags, acl_kill_sgid)?;
             (Request::SetXattr { ino, name: bytes(name), value: value.into(), mode }, Shape::SetXattr)
@@ -155,18 +159,21 @@ fn try_translate<'a>(
         Operation::Getlk { owner, lock, flock, .. } => {
             (Request::TestLock { lock: test_lock(ino, owner, &lock, flock)? }, Shape::Plain)
         }
-        Operation::Setlk { owner, lock, sleep, flock, .. } => {
+        Operation::Setlk { fh, owner, lock, sleep, flock } => {
             let byte_lock = byte_lock(ino, owner, &lock, flock)?;
             let request = match lock.kind {
                 fuse::LockKind::Unlock => Request::Unlock { lock: byte_lock },
                 fuse::LockKind::Read | fuse::LockKind::Write => {
-                    Request::SetLock { lock: byte_lock, wait: sleep }
+                    let handle = FileHandle::from_raw(fh).id;
+                    Request::SetLock { lock: byte_lock, handle, wait: sleep }
                 }
             };
             (request, Shape::Plain)
         }
         Operation::Fallocate { offset, len, mode, .. } => {
-            (Request::Allocate { ino, offset, len, mode: allocate_mode(mode)? }, Shape::Plain)
+            // No flag says that the caller lacks CAP_FSETID, as with a write: root has it.
+            let (mode, kill_privileges) = (allocate_mode(mode)?, header.uid != ROOT);
+            (Request::Allocate { ino, offset, len, mode, kill_privileges }, Shape::Plain)
         }
         Operation::Lseek { offset, whence, .. } => {
             (Request::Seek { ino, offset, for_hole: is_for_hole(whence)? }, Shape::Plain)
@@ -326,6 +333,7 @@ fn bytes(name: &OsStr) -> Box<[u8]> {
 
 /// Nobody looks at a link's permissions; every file system shows these.
 const SYMLINK_MODE: u32 = 0o777;
+const ROOT: u32 = 0;
 
 #[cfg(test)]
 mod tests;

@@ -106,6 +106,10 @@ impl<D: Driver> Handler for Server<D> {
         });
     }
 
+    fn marked(&self, unique: u64) {
+        self.driver.with_core(|core, clock| core.closes_told(clock, unique));
+    }
+
     fn destroy(&self) {
         self.driver.pending().clear();
         self.driver.unmounted();

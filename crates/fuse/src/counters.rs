@@ -64,6 +64,7 @@ pub enum NotificationKind {
     ExpireEntry,
     Delete,
     Store,
+    Mark,
     IncEpoch,
     Prune,
     Resend,
@@ -71,12 +72,13 @@ pub enum NotificationKind {
 
 impl NotificationKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::InvalInode,
         Self::InvalEntry,
         Self::ExpireEntry,
         Self::Delete,
         Self::Store,
+        Self::Mark,
         Self::IncEpoch,
         Self::Prune,
         Self::Resend,
@@ -90,6 +92,7 @@ impl NotificationKind {
             Self::ExpireEntry => "expire_entry",
             Self::Delete => "delete",
             Self::Store => "store",
+            Self::Mark => "mark",
             Self::IncEpoch => "inc_epoch",
             Self::Prune => "prune",
             Self::Resend => "resend",

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{
     DeleteOut, EXPIRE_ONLY, InvalEntryOut, InvalInodeOut, MINOR_EXPIRE_ONLY, MINOR_INC_EPOCH, MINOR_PRUNE,
-    MINOR_RESEND, PruneOut, StoreOut, notify_code,
+    MINOR_RESEND, PruneOut, RetrieveOut, StoreOut, notify_code,
 };
 use crate::channel::Channel;
 use crate::counters::NotificationKind;
@@ -125,6 +125,19 @@ impl Notifier {
             u32::try_from(data.len()).map_err(|_| NotifyError::Refused { kind, errno: Errno::MSGSIZE })?;
         let out = StoreOut { nodeid: ino, offset, size, padding: 0 };
         self.send(kind, notify_code::STORE, &[out.as_bytes(), data])
+    }
+
+    /// Has the kernel queue a message behind every request that it has queued by now. The session reads it in
+    /// its turn and calls [`Handler::marked`](crate::Handler::marked) with `unique`. Never blocks.
+    ///
+    /// So everything is known of system calls that have returned, RELEASE included, whose caller does
+    /// not wait for it. Only where reads or writes of a closed file are still unanswered does its RELEASE come
+    /// later. `ino` is any regular file that the kernel knows: the message is the answer to a retrieve notification
+    /// for none of its pages (`fuse_retrieve` in linux:fs/fuse/dev.c).
+    pub fn mark(&self, unique: u64, ino: u64) -> Result<Notified, NotifyError> {
+        let offset = 1 << 40;
+        let out = RetrieveOut { notify_unique: unique, nodeid: ino, offset, size: 0, padding: 0 };
+        self.send(NotificationKind::Mark, notify_code::RETRIEVE, &[out.as_bytes()])
     }
 
     /// Makes every name of the mount run out at once. Never blocks.

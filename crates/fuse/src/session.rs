@@ -37,6 +37,10 @@ pub trait Handler: Send + Sync {
     /// Takes back references; there is no answer.
     fn forget(&self, forgets: &[Forget]);
 
+    /// Every request that was queued before [`Notifier::mark`](crate::Notifier::mark) was given to
+    /// [`handle`](Self::handle).
+    fn marked(&self, _unique: u64) {}
+
     /// Learns that the session is over. Called once, at the end of [`Session::run`].
     fn destroy(&self);
 }
@@ -245,8 +249,8 @@ fn dispatch<H: Handler + ?Sized>(channel: &Arc<Channel>, handler: &H, message: &
         Some(Opcode::Forget) => deliver_forget(channel, handler, &request),
         Some(Opcode::BatchForget) => deliver_batch_forget(channel, handler, &request),
         Some(Opcode::Interrupt) => deliver_interrupt(channel, handler, &request),
-        // The answer to a retrieve notification, which this crate never sends. No reply.
-        Some(Opcode::NotifyReply) => channel.counters.on_malformed(),
+        // The answer to `Notifier::mark`. No reply.
+        Some(Opcode::NotifyReply) => guard(channel, "mark", || handler.marked(request.header.unique)),
         _ => {
             channel.in_flight.insert(request.header.unique);
             let reply = Reply::new(Arc::clone(channel), request.header.unique, opcode);

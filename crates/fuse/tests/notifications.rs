@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use common::{Mounted, mount_default};
+use common::{Mounted, mount_default, wait_until};
 use fuse::{NotificationKind, Notified, NotifyError, Opcode, ROOT_ID};
 
 /// Mounts with "d/f" made and cached.
@@ -180,5 +180,18 @@ fn notifications_after_unmount_find_nothing() {
     mounted.finish();
     for gone in [notifier.inval_entry(directory, OsStr::new("f")), notifier.inval_inode(directory, 0, 0)] {
         assert!(matches!(gone, Ok(Notified::Absent) | Err(NotifyError::Disconnected { .. })), "{gone:?}");
+    }
+}
+
+/// A RELEASE is sent behind the back of the close; a mark comes after it all the same.
+#[test]
+fn mark_comes_after_the_release_of_every_file_closed_before() {
+    let Some((mounted, _, file)) = warm() else { return };
+    for round in 1..=100 {
+        mounted.fs.take_seen();
+        drop(File::open(mounted.path("d/f")).unwrap());
+        assert_eq!(mounted.notifier.mark(round, file).unwrap(), Notified::Done);
+        wait_until("the mark", || mounted.fs.marked.lock().last().is_some_and(|(last, _)| *last == round));
+        assert_eq!(mounted.fs.marked.lock().last(), Some(&(round, 1)));
     }
 }

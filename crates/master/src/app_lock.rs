@@ -1,14 +1,71 @@
 //! Lock requests of applications.
+//!
+//! A request that is not to wait is refused only for locks that are really held. The last close of a file tells
+//! its node that locks have gone after the close has returned, and the node's message may be overtaken by a
+//! request of another node whose program knows of the close. So nodes that seem to be in the way are first asked
+//! to tell what has been closed.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use meta::FsError;
-use types::NodeId;
-use wire::{FromMaster, LockOp};
+use types::{Micros, NodeId};
+use wire::{ByteLock, FromMaster, LockOp};
 
 use crate::app_locks::Outcome;
 use crate::state::Master;
 
+/// A lock request that waits until the nodes in its way have told what was closed there.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    node: NodeId,
+    request: u64,
+    op: LockOp,
+    since: Micros,
+    /// Who has yet to tell.
+    awaited: BTreeSet<NodeId>,
+}
+
 impl Master {
     pub(crate) fn on_lock(&mut self, node: NodeId, request: u64, op: LockOp) {
+        let answer = |error| FromMaster::Locked { request, error, conflict: None };
+        match op {
+            LockOp::Set { wait: false, lock } | LockOp::Test { lock } => {
+                let awaited = self.doubtful_holders(node, &lock);
+                if awaited.is_empty() {
+                    return self.decide(node, request, op);
+                }
+                let seq = self.number();
+                for holder in &awaited {
+                    self.send(*holder, FromMaster::TellCloses { seq, ino: lock.ino });
+                }
+                let since = self.clock.now;
+                self.doubts.insert(seq, Doubt { node, request, op, since, awaited });
+            }
+            LockOp::Set { wait: true, .. } => self.decide(node, request, op),
+            LockOp::Unset { lock } => {
+                let granted = self.app_locks.unset(node, &lock);
+                self.send(node, answer(None));
+                self.answer_locks(granted);
+            }
+            LockOp::Drop { ino, kind, owner } => {
+                let granted = self.app_locks.drop_owner(node, ino, kind, owner);
+                self.send(node, answer(None));
+                self.answer_locks(granted);
+            }
+        }
+    }
+
+    /// Who must be asked before `lock` is refused to `node`. What a node tells of itself is in order, so a lock of
+    /// its own is in the way for certain; and nobody can be asked who is not connected.
+    fn doubtful_holders(&self, node: NodeId, lock: &ByteLock) -> BTreeSet<NodeId> {
+        let holders = self.app_locks.holders_in_way(node, lock);
+        let is_certain =
+            |holder: &NodeId| *holder == node || self.members.get(holder).is_none_or(|m| m.peer.is_none());
+        if holders.iter().any(is_certain) { BTreeSet::new() } else { holders }
+    }
+
+    /// Takes or tests a lock by what the table has now.
+    fn decide(&mut self, node: NodeId, request: u64, op: LockOp) {
         let answer = |error| FromMaster::Locked { request, error, conflict: None };
         match op {
             LockOp::Set { lock, wait } => {
@@ -20,26 +77,47 @@ impl Master {
                 }
                 self.answer_locks(granted);
             }
-            LockOp::Unset { lock } => {
-                let granted = self.app_locks.unset(node, &lock);
-                self.send(node, answer(None));
-                self.answer_locks(granted);
-            }
             LockOp::Test { lock } => {
                 let conflict = self.app_locks.test(node, &lock);
                 self.send(node, FromMaster::Locked { request, error: None, conflict });
             }
-            LockOp::Drop { ino, kind, owner } => {
-                let granted = self.app_locks.drop_owner(node, ino, kind, owner);
-                self.send(node, answer(None));
-                self.answer_locks(granted);
-            }
+            LockOp::Unset { .. } | LockOp::Drop { .. } => {}
         }
+    }
+
+    /// `holder` has told what was closed.
+    pub(crate) fn on_closes_told(&mut self, holder: NodeId, seq: u64) {
+        let Some(doubt) = self.doubts.get_mut(&seq) else { return };
+        doubt.awaited.remove(&holder);
+        if doubt.awaited.is_empty() {
+            self.end_doubt(seq);
+        }
+    }
+
+    fn end_doubt(&mut self, seq: u64) {
+        if let Some(Doubt { node, request, op, .. }) = self.doubts.remove(&seq) {
+            self.decide(node, request, op);
+        }
+    }
+
+    /// Nodes that do not answer keep nobody waiting for a lock that was not to be waited for.
+    pub(crate) fn end_doubts(&mut self) {
+        let now = self.clock.now;
+        let overdue = |doubt: &Doubt| doubt.since + DOUBT <= now;
+        let list: Vec<u64> = self.doubts.iter().filter(|(_, d)| overdue(d)).map(|(seq, _)| *seq).collect();
+        list.into_iter().for_each(|seq| self.end_doubt(seq));
+    }
+
+    /// When [`end_doubts`](Self::end_doubts) is next needed.
+    pub(crate) fn doubts_due(&self) -> Micros {
+        self.doubts.values().map(|doubt| doubt.since + DOUBT).min().unwrap_or(Micros::NEVER)
     }
 
     pub(crate) fn on_cancel_lock(&mut self, node: NodeId, request: u64) {
         let (was_waiting, granted) = self.app_locks.cancel(node, request);
-        if was_waiting {
+        let count = self.doubts.len();
+        self.doubts.retain(|_, doubt| doubt.node != node || doubt.request != request);
+        if was_waiting || self.doubts.len() < count {
             let error = Some(FsError::Interrupted);
             self.send(node, FromMaster::Locked { request, error, conflict: None });
         }
@@ -49,6 +127,9 @@ impl Master {
     pub(crate) fn drop_app_locks(&mut self, node: NodeId) {
         let granted = self.app_locks.drop_node(node);
         self.answer_locks(granted);
+        self.doubts.retain(|_, doubt| doubt.node != node);
+        let asked: Vec<u64> = self.doubts.keys().copied().collect();
+        asked.into_iter().for_each(|seq| self.on_closes_told(node, seq));
     }
 
     fn answer_locks(&mut self, granted: Vec<(NodeId, u64)>) {
@@ -57,3 +138,9 @@ impl Master {
         }
     }
 }
+
+/// The doubts of a master, by number of the question.
+pub(crate) type Doubts = BTreeMap<u64, Doubt>;
+
+/// How long a request waits for what others have closed. A node that is alive takes well under a millisecond.
+const DOUBT: Micros = Micros::from_millis(1_000);

@@ -75,7 +75,8 @@ impl AppLocks {
             file.cut(node, &lock);
         }
         let is_free = file.conflict(node, &lock).is_none();
-        let must_queue = file.is_overtaking(node, &lock);
+        // Who does not wait takes no turn: fcntl(2) refuses F_SETLK for locks that are held, not for those awaited.
+        let must_queue = wait && file.is_overtaking(node, &lock);
         if is_free && (!must_queue || self.would_deadlock(node, &lock)) {
             if let Some(file) = self.files.get_mut(&lock.ino) {
                 file.grant(node, lock);
@@ -145,6 +146,13 @@ impl AppLocks {
     /// The first lock that would be in the way.
     pub fn test(&self, node: NodeId, lock: &ByteLock) -> Option<ByteLock> {
         self.files.get(&lock.ino)?.conflict(node, lock).map(|(_, l)| l)
+    }
+
+    /// Nodes with locks that would be in the way.
+    pub fn holders_in_way(&self, node: NodeId, lock: &ByteLock) -> BTreeSet<NodeId> {
+        let Some(file) = self.files.get(&lock.ino) else { return BTreeSet::new() };
+        let in_way = file.granted.iter().filter(|(holder, have)| conflicts(node, lock, *holder, have));
+        in_way.map(|(holder, _)| *holder).collect()
     }
 
     /// Locks that a node held under the old master.
@@ -295,6 +303,17 @@ mod tests {
         assert_eq!(locks.set(C, 3, lock(3, false, 0, 10), true).0, Outcome::Waiting, "behind the writer");
         assert_eq!(locks.unset(A, &lock(1, false, 0, 10)), [(B, 2)]);
         assert_eq!(locks.unset(B, &lock(2, true, 0, 10)), [(C, 3)]);
+    }
+
+    #[test]
+    fn who_does_not_wait_is_refused_for_locks_that_are_held_alone() {
+        let mut locks = AppLocks::default();
+        assert_eq!(locks.set(A, 1, lock(1, false, 0, 10), true).0, Outcome::Granted);
+        assert_eq!(locks.set(B, 2, lock(2, true, 0, 10), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(C, 3, lock(3, true, 0, 10), false).0, Outcome::Refused(FsError::WouldBlock));
+        assert_eq!(locks.set(C, 4, lock(3, false, 0, 10), false).0, Outcome::Granted);
+        assert_eq!(locks.unset(A, &lock(1, false, 0, 10)), []);
+        assert_eq!(locks.unset(C, &lock(3, false, 0, 10)), [(B, 2)]);
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Master {
     }
 
     /// A node that made an orphan has it open, and says so when it closes it.
-    fn note_orphans(&mut self, node: NodeId, changes: &[Change]) {
+    pub(crate) fn note_orphans(&mut self, node: NodeId, changes: &[Change]) {
         for change in changes {
             if let Change::PutOrphan { ino, holders } = change
                 && holders.contains(&node)

@@ -70,6 +70,7 @@ impl Master {
             split_places: BTreeMap::new(),
             told_everyone: Vec::new(),
             app_locks: AppLocks::default(),
+            doubts: BTreeMap::new(),
             space: crate::space::Space::default(),
             cleaner: crate::cleaner::Cleaner::default(),
             next_number: 0,

@@ -25,6 +25,7 @@ impl Master {
                 if let Some(resource) = changing {
                     return self.wait_behind(resource, Task::Result { node, seq, op, now });
                 }
+                self.note_orphans(node, &record.changes);
                 let changes = self.current_state(&record.changes);
                 self.answer_ship(node, seq, &op, record.result, changes, false);
             }
@@ -70,6 +71,8 @@ impl Master {
                     // In the order of commits, before any forget of a later change can reach the sender.
                     self.send(node, FromMaster::Changed { seq, changes: changes.clone() });
                 }
+                // Before anything that is complete has orphans looked for that nobody has open.
+                self.note_orphans(node, &changes);
                 self.make_change(node, &changes, own, then);
             }
         }
@@ -202,6 +205,11 @@ impl Master {
                     }
                 }
                 Change::DeleteInode { .. } => now.push(change.clone()),
+                Change::PutOrphan { ino, .. } => {
+                    if matches!(self.read::<meta::OrphanRecord>(Key::Orphan(*ino)), Ok(Some(_))) {
+                        now.push(change.clone());
+                    }
+                }
                 _ => {}
             }
         }

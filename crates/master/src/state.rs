@@ -139,6 +139,8 @@ pub struct Master {
     /// Records of changes that every reader has been told of: they go with the next commit.
     pub(crate) told_everyone: Vec<meta::Key>,
     pub(crate) app_locks: AppLocks,
+    /// Lock requests that nodes are asked about, by number of the question.
+    pub(crate) doubts: crate::app_lock::Doubts,
     pub(crate) space: crate::space::Space,
     pub(crate) cleaner: crate::cleaner::Cleaner,
     pub(crate) next_number: u64,
@@ -249,6 +251,7 @@ impl Master {
             ToMaster::Bye {} => self.leave(node),
             ToMaster::Disown { segments } => self.on_disown(node, &segments),
             ToMaster::Barriered { seq } => self.on_barriered(node, seq),
+            ToMaster::ClosesTold { seq } => self.on_closes_told(node, seq),
         }
     }
 
@@ -272,6 +275,7 @@ impl Master {
             self.want_sync();
         }
         self.end_overdue();
+        self.end_doubts();
         self.check_recovery();
         self.go_on_with_space();
         self.settle();
@@ -285,7 +289,7 @@ impl Master {
             self.pending.values().map(|p| p.since + self.config.lease).min().unwrap_or(Micros::NEVER);
         let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
-        commit.min(revoke).min(forget).min(recovery).min(space)
+        commit.min(revoke).min(forget).min(recovery).min(space).min(self.doubts_due())
     }
 
     /// The next order for the driver.
@@ -475,6 +479,7 @@ fn is_deferred(message: &ToMaster) -> bool {
         | ToMaster::Reassert { .. }
         | ToMaster::Bye {}
         | ToMaster::Disown { .. }
-        | ToMaster::Barriered { .. } => false,
+        | ToMaster::Barriered { .. }
+        | ToMaster::ClosesTold { .. } => false,
     }
 }

@@ -222,6 +222,12 @@ impl Shell {
                 // The kernel knows nothing yet.
                 None => self.with_core(|core, clock| core.invalidated(clock, job)),
             },
+            Output::TellCloses { seq, ino } => {
+                // Without a kernel there is nobody who could have closed anything.
+                if !self.invalidator.get().is_some_and(|invalidator| invalidator.mark(seq, ino)) {
+                    self.with_core(|core, clock| core.closes_told(clock, seq));
+                }
+            }
             Output::Sync { job, plan } => self.syncs.push((job, plan)),
             Output::Left => self.change_status(|status| {
                 if status.membership == Membership::Member || status.membership == Membership::Joining {

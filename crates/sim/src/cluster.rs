@@ -649,6 +649,10 @@ impl Cluster {
                         node.jobs.push(Job { number: job, list, since: now, writing: BTreeSet::new() });
                     }
                     Output::Sync { job, plan } => node.syncs.push_back((job, plan)),
+                    // Closes of processes here reach the core before they return.
+                    Output::TellCloses { seq, .. } => {
+                        node.core.closes_told(Clock { now, wall: wall(now) }, seq)
+                    }
                     Output::Left => node.is_up = false,
                     Output::Lost(reason) => lost = Some((index, reason)),
                 }

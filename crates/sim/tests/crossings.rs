@@ -1,7 +1,7 @@
 //! Cases in which two things cross on their way, set up by hand.
 
 use lock::node::Hold;
-use meta::ops::AttrSet;
+use meta::ops::{AttrSet, RenameMode};
 use meta::{FileKind, FsError};
 use sim::{Cluster, ClusterConfig, Tree};
 use types::{Ino, Micros};
@@ -115,6 +115,48 @@ fn open_on_another_node_keeps_an_inode_whose_last_name_its_holder_removes() {
             Reply::Data(data) => assert_eq!(data, b"kept"),
             other => panic!("seed {seed}: read answered {other:?}"),
         }
+    }
+}
+
+/// A name may go by an operation at the master while its node has the file open: the file stays for that node, is
+/// not taken for one that nobody has open, and goes with the last close.
+#[test]
+fn file_stays_for_the_node_that_removes_its_name_at_the_master() {
+    for (seed, is_renamed_over) in (0..40).map(|seed| (seed, seed % 2 == 0)) {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 0, b"d");
+        let (ino, handle) = create(&mut cluster, 0, dir, b"a");
+        let data = WriteData(b"kept"[..].into());
+        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: false });
+        cluster.call(0, Request::Release { ino, handle, flock: None });
+        let (other, handle) = create(&mut cluster, 0, dir, b"b");
+        cluster.call(0, Request::Release { ino: other, handle, flock: None });
+        // Both share the directory from here on.
+        lookup(&mut cluster, 1, Ino::ROOT, b"d");
+        lookup(&mut cluster, 1, dir, b"a");
+        let Reply::Opened(opened) = cluster.call(0, Request::Open { ino, open: OpenMode::default() }) else {
+            panic!("seed {seed}: not opened");
+        };
+        let name = b"a"[..].into();
+        let removal = if is_renamed_over {
+            let mode = RenameMode::Replace;
+            Request::Rename { parent: dir, name: b"b"[..].into(), new_parent: dir, new_name: name, mode }
+        } else {
+            Request::Unlink { parent: dir, name }
+        };
+        assert!(matches!(cluster.call(0, removal), Reply::Done));
+        cluster.quiesce();
+        match cluster.call(0, Request::GetAttr { ino }) {
+            Reply::Attr(attr, _) => assert_eq!((attr.nlink, attr.size), (0, 4)),
+            other => panic!("seed {seed}: getattr answered {other:?}"),
+        }
+        match cluster.call(0, Request::Read { ino, offset: 0, len: 100 }) {
+            Reply::Data(data) => assert_eq!(data, b"kept"),
+            other => panic!("seed {seed}: read answered {other:?}"),
+        }
+        cluster.call(0, Request::Release { ino, handle: opened.handle, flock: None });
+        let tree = check_whole(&mut cluster);
+        assert!(tree.data(ino, cluster.store()).is_err(), "seed {seed}: still there after the last close");
     }
 }
 

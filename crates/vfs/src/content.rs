@@ -371,6 +371,8 @@ impl Core {
         if new_size > live.size {
             live.truncate(new_size, now);
         }
+        // As on other file systems, whether anything changed or not.
+        live.touch(now);
         self.metrics.operations_local.add(OperationKind::Fallocate, 1);
         Ok(Reply::Done)
     }

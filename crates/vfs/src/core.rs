@@ -9,7 +9,7 @@ use meta::{CookieKey, FsError};
 use obs::Metrics;
 use rustc_hash::FxHashMap;
 use types::{Epoch, Ino, Micros, NodeId, OpSeq, ResourceId};
-use wire::{ByteLock, FetchWhat, ToMaster, Want};
+use wire::{ByteLock, FetchWhat, LockOwner, ToMaster, Want};
 
 use crate::cache::{Cache, Place};
 use crate::config::Config;
@@ -50,6 +50,8 @@ pub struct Core {
     pub(crate) next_handle: u64,
     /// Locks of applications on this node, as the master granted them.
     pub(crate) locks: BTreeMap<Ino, Vec<ByteLock>>,
+    /// Through which open file an owner last took an fcntl lock.
+    pub(crate) lock_handles: BTreeMap<(Ino, LockOwner), HandleId>,
     /// Content under which reads are still served while pages that it filled are taken back.
     pub(crate) old_content: FxHashMap<Ino, meta::Content>,
 
@@ -226,6 +228,7 @@ impl Core {
             disowner: crate::disown::Disowner::default(),
             flushes: BTreeMap::new(),
             lock_calls: BTreeMap::new(),
+            lock_handles: BTreeMap::new(),
             linger: BTreeSet::new(),
             pins: BTreeMap::new(),
             pinned: FxHashMap::default(),

@@ -104,6 +104,7 @@ impl Core {
 
     pub(crate) fn try_flush(&mut self, ino: Ino, owner: LockOwner, progress: &mut Progress) -> Try<Reply> {
         self.drop_locks(ino, LockKind::Posix, owner, progress)?;
+        self.lock_handles.remove(&(ino, owner));
         if self.live.get(&ino).is_some_and(|live| live.failed) {
             return Err(FsError::Io.into());
         }
@@ -117,8 +118,16 @@ impl Core {
         flock: Option<LockOwner>,
         progress: &mut Progress,
     ) -> Try<Reply> {
-        if let Some(owner) = flock {
+        // Nobody else touches these locks: those that are gone are those whose going was answered.
+        if let Some(owner) = flock.filter(|owner| self.has_locks(ino, LockKind::Flock, *owner)) {
             self.drop_locks(ino, LockKind::Flock, owner, progress)?;
+        }
+        // Of open-file-description locks no FLUSH names the owner.
+        while let Some(owner) = self.owner_locking_through(ino, handle) {
+            if self.has_locks(ino, LockKind::Posix, owner) {
+                self.drop_locks(ino, LockKind::Posix, owner, progress)?;
+            }
+            self.lock_handles.remove(&(ino, owner));
         }
         if let Some(handle) = self.handles.remove(&handle) {
             self.close_handle(handle);

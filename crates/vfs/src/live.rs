@@ -369,7 +369,8 @@ impl Live {
         self.ctime = now;
     }
 
-    fn touch(&mut self, now: Timespec) {
+    /// Both times, as every change of content sets them.
+    pub fn touch(&mut self, now: Timespec) {
         self.version += 1;
         self.mtime = now;
         self.ctime = now;

@@ -6,25 +6,31 @@ use types::Ino;
 use wire::{BYTE_MAX, ByteLock, LockKind, LockOp, LockOwner, ToMaster};
 
 use crate::core::Core;
-use crate::request::Reply;
+use crate::outputs::Clock;
+use crate::request::{HandleId, Reply};
 use crate::wait::{LockAnswer, Progress, Step, Try, WaitKey};
 
 impl Core {
-    pub(crate) fn try_set_lock(&mut self, lock: ByteLock, wait: bool, progress: &mut Progress) -> Try<Reply> {
+    pub(crate) fn try_set_lock(
+        &mut self,
+        lock: ByteLock,
+        handle: HandleId,
+        wait: bool,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         let answer = self.lock_call(LockOp::Set { lock, wait }, progress)?;
         if let Some(error) = answer.error {
             return Err(error.into());
         }
         self.remember_lock(lock);
+        if lock.kind == LockKind::Posix {
+            self.lock_handles.insert((lock.ino, lock.owner), handle);
+        }
         Ok(Reply::Done)
     }
 
     pub(crate) fn try_unlock(&mut self, lock: ByteLock, progress: &mut Progress) -> Try<Reply> {
-        let has_any = self
-            .locks
-            .get(&lock.ino)
-            .is_some_and(|list| list.iter().any(|l| l.kind == lock.kind && l.owner == lock.owner));
-        if !has_any && progress.lock.is_none() {
+        if !self.has_locks(lock.ino, lock.kind, lock.owner) && progress.lock.is_none() {
             return Ok(Reply::Done);
         }
         let answer = self.lock_call(LockOp::Unset { lock }, progress)?;
@@ -43,6 +49,11 @@ impl Core {
         }
     }
 
+    /// Whether an owner here has locks on a file.
+    pub(crate) fn has_locks(&self, ino: Ino, kind: LockKind, owner: LockOwner) -> bool {
+        self.locks.get(&ino).is_some_and(|list| list.iter().any(|l| l.kind == kind && l.owner == owner))
+    }
+
     /// All locks of an owner on a file go, as a close demands.
     pub(crate) fn drop_locks(
         &mut self,
@@ -51,14 +62,27 @@ impl Core {
         owner: LockOwner,
         progress: &mut Progress,
     ) -> Try<()> {
-        let has_any =
-            self.locks.get(&ino).is_some_and(|list| list.iter().any(|l| l.kind == kind && l.owner == owner));
-        if !has_any && progress.lock.is_none() {
+        if !self.has_locks(ino, kind, owner) && progress.lock.is_none() {
             return Ok(());
         }
         self.lock_call(LockOp::Drop { ino, kind, owner }, progress)?;
         self.forget_locks(ino, kind, owner, 0, BYTE_MAX + 1);
         Ok(())
+    }
+
+    /// An owner of fcntl locks on a file whose last was taken through `handle`.
+    ///
+    /// A process gives its locks up with each close, which names it (FLUSH). An open file is the owner of its
+    /// open-file-description locks, and nothing names it but the RELEASE of the handle they were taken through.
+    pub(crate) fn owner_locking_through(&self, ino: Ino, handle: HandleId) -> Option<LockOwner> {
+        let owners = self.lock_handles.range((ino, LockOwner(0))..=(ino, LockOwner(u64::MAX)));
+        owners.into_iter().find(|(_, through)| **through == handle).map(|((_, owner), _)| *owner)
+    }
+
+    /// Every close is told that [`crate::Output::TellCloses`] asked about.
+    pub fn closes_told(&mut self, clock: Clock, seq: u64) {
+        self.clock = clock;
+        self.send(ToMaster::ClosesTold { seq });
     }
 
     fn lock_call(&mut self, op: LockOp, progress: &mut Progress) -> Try<LockAnswer> {

@@ -4,8 +4,9 @@ use meta::{Change, FsError, OpReply};
 use types::{BatchSeq, Ino, LockMode, OpSeq, ResourceId, SegmentId};
 use wire::{FetchWhat, FromMaster, Grant, ToMaster};
 
+use crate::cache::Place;
 use crate::core::Core;
-use crate::outputs::Clock;
+use crate::outputs::{Clock, Output};
 use crate::wait::{Ship, WaitKey};
 
 impl Core {
@@ -32,8 +33,9 @@ impl Core {
                 self.on_shipped(seq, result, changes, grants);
             }
             FromMaster::Changed { seq, changes } => {
-                if self.shipped.contains_key(&seq) {
-                    self.take_own_changes(&changes);
+                if let Some(shipped) = self.shipped.get(&seq) {
+                    let made = shipped.made();
+                    self.take_own_changes(&changes, made);
                     self.thaw_content(seq);
                 }
             }
@@ -46,6 +48,7 @@ impl Core {
             }
             FromMaster::Durable { seq } => self.on_durable(seq),
             FromMaster::Barrier { seq, segments } => self.on_barrier(seq, segments),
+            FromMaster::TellCloses { seq, ino } => self.outputs.push_back(Output::TellCloses { seq, ino }),
             FromMaster::BatchRefused { seq, reason } => {
                 self.lose(format!("batch {seq} was refused: {reason}"))
             }
@@ -125,15 +128,33 @@ impl Core {
         self.wake(key);
     }
 
-    /// Applies what an operation of this node changed: its kernel knows, for it asked.
-    fn take_own_changes(&mut self, changes: &[Change]) {
+    /// Applies what an operation of this node changed: its kernel knows, for it asked. `made` has yet to be opened.
+    fn take_own_changes(&mut self, changes: &[Change], made: Option<Ino>) {
         for change in changes {
             self.cache.apply(change);
             if let Change::DeleteInode { ino, .. } = change {
                 self.drop_deleted(*ino);
             }
+            if let Change::PutOrphan { ino, holders } = change
+                && holders.contains(&self.me)
+                && made != Some(*ino)
+            {
+                self.note_own_orphan(*ino);
+            }
         }
         self.note_moves();
+    }
+
+    /// The master has this node down as one that has an inode open whose name an operation of this node took.
+    fn note_own_orphan(&mut self, ino: Ino) {
+        match self.known.get_mut(&ino).filter(|known| known.is_open()) {
+            Some(known) => {
+                known.open_told = true;
+                known.place = Place::Unknown;
+            }
+            // Closed while the operation was under way.
+            None => self.send(ToMaster::Closed { ino }),
+        }
     }
 
     /// A shipped operation was applied: what it did not delete may be flushed again.
@@ -166,7 +187,7 @@ impl Core {
         grants: Vec<Grant>,
     ) {
         let Some(shipped) = self.shipped.remove(&seq) else { return };
-        self.take_own_changes(&changes);
+        self.take_own_changes(&changes, shipped.made());
         self.end_removals(&shipped.removes);
         // A sync asked for while it was under way does not count.
         self.shipped_since_sync |= result.is_ok();

@@ -28,6 +28,16 @@ pub(crate) struct Shipped {
     pub wall: types::Timespec,
 }
 
+impl Shipped {
+    /// The file without a name that it makes, if it makes one.
+    pub fn made(&self) -> Option<Ino> {
+        match &self.op {
+            Op::CreateOrphan { new, .. } => Some(new.ino),
+            _ => None,
+        }
+    }
+}
+
 impl Core {
     /// Tries a request; `Err` says what to wait for, or the refusal.
     pub(crate) fn try_request(&mut self, request: &mut Request, progress: &mut Progress) -> Try<Reply> {
@@ -84,7 +94,7 @@ impl Core {
             Request::ReadDir { .. } => self.try_readdir(request),
             Request::StatFs => self.try_statfs(),
             Request::GetXattr { ino, name } => self.try_getxattr(*ino, name, progress),
-            Request::ListXattr { ino } => self.try_listxattr(*ino, progress),
+            Request::ListXattr { ino, is_trusted } => self.try_listxattr(*ino, *is_trusted, progress),
             Request::SetXattr { ino, name, value, mode } => {
                 let name = checked(name)?;
                 let op = Op::SetXattr { ino: *ino, name, value: value.clone(), mode: *mode };
@@ -98,12 +108,9 @@ impl Core {
                 self.run_op(&op, OperationKind::Removexattr, progress)?;
                 self.finish(Reply::Done, progress)
             }
-            Request::Allocate { ino, offset, len, mode } => {
-                let reply = self.try_allocate(*ino, *offset, *len, *mode)?;
-                self.finish_data(reply, progress)
-            }
+            Request::Allocate { .. } => self.try_allocate_request(request, progress),
             Request::Seek { ino, offset, for_hole } => self.try_seek(*ino, *offset, *for_hole),
-            Request::SetLock { lock, wait } => self.try_set_lock(*lock, *wait, progress),
+            Request::SetLock { lock, handle, wait } => self.try_set_lock(*lock, *handle, *wait, progress),
             Request::Unlock { lock } => self.try_unlock(*lock, progress),
             Request::TestLock { lock } => self.try_test_lock(*lock, progress),
         }
@@ -123,6 +130,17 @@ impl Core {
         let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
         self.run_op(&op, OperationKind::Rename, progress)?;
         self.finish_dir(Reply::Done, progress)
+    }
+
+    fn try_allocate_request(&mut self, request: &Request, progress: &mut Progress) -> Try<Reply> {
+        let Request::Allocate { ino, offset, len, mode, kill_privileges } = request else {
+            return Err(FsError::Invalid.into());
+        };
+        if *kill_privileges || self.has_capability(*ino) {
+            self.kill_privileges(*ino, progress)?;
+        }
+        let reply = self.try_allocate(*ino, *offset, *len, *mode)?;
+        self.finish_data(reply, progress)
     }
 
     fn try_make(&mut self, parent: Ino, name: &[u8], spec: &MakeSpec, progress: &mut Progress) -> Try<Reply> {

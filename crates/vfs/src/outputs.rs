@@ -36,6 +36,14 @@ pub enum Output {
         /// What.
         plan: SyncPlan,
     },
+    /// Report [`crate::Core::closes_told`] once every close of a file has been told that applications have returned
+    /// from.
+    TellCloses {
+        /// Number to report.
+        seq: u64,
+        /// The file.
+        ino: Ino,
+    },
     /// Nothing more will come: everything is flushed and released.
     Left,
     /// The membership is lost; the mount answers errors from here on.

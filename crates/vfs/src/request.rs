@@ -60,18 +60,18 @@ pub enum Request {
     StatFs,
     /// getxattr.
     GetXattr { ino: Ino, name: Box<[u8]> },
-    /// listxattr.
-    ListXattr { ino: Ino },
+    /// listxattr. Only who `is_trusted` is told of trusted attributes.
+    ListXattr { ino: Ino, is_trusted: bool },
     /// setxattr.
     SetXattr { ino: Ino, name: Box<[u8]>, value: Box<[u8]>, mode: XattrMode },
     /// removexattr.
     RemoveXattr { ino: Ino, name: Box<[u8]> },
     /// fallocate: room for a range, a hole, or zeros.
-    Allocate { ino: Ino, offset: u64, len: u64, mode: AllocateMode },
+    Allocate { ino: Ino, offset: u64, len: u64, mode: AllocateMode, kill_privileges: bool },
     /// lseek for data or holes.
     Seek { ino: Ino, offset: u64, for_hole: bool },
-    /// Takes an application's lock.
-    SetLock { lock: ByteLock, wait: bool },
+    /// Takes an application's lock, through an open file.
+    SetLock { lock: ByteLock, handle: HandleId, wait: bool },
     /// Gives it up.
     Unlock { lock: ByteLock },
     /// Looks for one in the way.
@@ -90,6 +90,7 @@ impl Request {
             | Self::Rmdir { .. }
             | Self::Rename { .. } => true,
             Self::GetAttr { .. }
+            | Self::Parent { .. }
             | Self::SetAttr { .. }
             | Self::ReadLink { .. }
             | Self::TmpFile { .. }

@@ -1,5 +1,6 @@
 //! Extended attributes, reading. Writing runs as an operation.
 
+use meta::ops::check_xattr_name;
 use meta::{FsError, InodeAttr, Xattrs};
 use obs::OperationKind;
 use types::{Ino, LockMode, Name, ResourceId};
@@ -13,6 +14,7 @@ use crate::wait::{Progress, Step, Try};
 impl Core {
     pub(crate) fn try_getxattr(&mut self, ino: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
         let name = crate::namespace::checked(name)?;
+        check_xattr_name(&name)?;
         let list = self.xattrs(ino, progress)?;
         self.metrics.operations_local.add(OperationKind::Getxattr, 1);
         match list.into_iter().find(|(n, _)| *n == name) {
@@ -21,11 +23,17 @@ impl Core {
         }
     }
 
-    pub(crate) fn try_listxattr(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
+    pub(crate) fn try_listxattr(
+        &mut self,
+        ino: Ino,
+        is_trusted: bool,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         let list = self.xattrs(ino, progress)?;
         self.metrics.operations_local.add(OperationKind::Listxattr, 1);
         let mut names = Vec::new();
-        for (name, _) in list {
+        let is_shown = |name: &Name| is_trusted || !name.as_bytes().starts_with(b"trusted.");
+        for (name, _) in list.into_iter().filter(|(name, _)| is_shown(name)) {
             names.extend_from_slice(name.as_bytes());
             names.push(0);
         }

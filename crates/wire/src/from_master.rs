@@ -160,11 +160,18 @@ pub enum FromMaster {
         /// Segments about to be removed.
         segments: Vec<SegmentId>,
     },
+    /// Asks to be told once all closes of a file are told that applications have returned from.
+    TellCloses {
+        /// Number to answer.
+        seq: u64,
+        /// The file.
+        ino: Ino,
+    },
 }
 
 impl FromMaster {
     /// Labels of the kinds, in the order of [`FromMaster::kind`].
-    pub const KINDS: [&'static str; 17] = [
+    pub const KINDS: [&'static str; 18] = [
         "welcome",
         "refused",
         "pong",
@@ -182,6 +189,7 @@ impl FromMaster {
         "ended",
         "changed",
         "barrier",
+        "tell_closes",
     ];
 
     /// Index of the message's kind in [`FromMaster::KINDS`].
@@ -204,6 +212,7 @@ impl FromMaster {
             Self::Ended { .. } => 14,
             Self::Changed { .. } => 15,
             Self::Barrier { .. } => 16,
+            Self::TellCloses { .. } => 17,
         }
     }
 }
@@ -226,6 +235,7 @@ codec_enum!(FromMaster, "message from the master", {
     15 => Ended { reason },
     16 => Changed { seq, changes },
     17 => Barrier { seq, segments },
+    18 => TellCloses { seq, ino },
 });
 
 /// A right given, and what it is a right on.

@@ -138,6 +138,11 @@ pub enum ToMaster {
         /// Its number.
         seq: u64,
     },
+    /// Answers [`crate::FromMaster::TellCloses`]: what closes gave up was told before this.
+    ClosesTold {
+        /// Its number.
+        seq: u64,
+    },
 }
 
 codec_enum!(ToMaster, "message to the master", {
@@ -159,11 +164,12 @@ codec_enum!(ToMaster, "message to the master", {
     16 => Bye {},
     17 => Disown { segments },
     18 => Barriered { seq },
+    19 => ClosesTold { seq },
 });
 
 impl ToMaster {
     /// Labels of the kinds, in the order of [`ToMaster::kind`].
-    pub const KINDS: [&'static str; 18] = [
+    pub const KINDS: [&'static str; 19] = [
         "hello",
         "ping",
         "acquire",
@@ -182,6 +188,7 @@ impl ToMaster {
         "bye",
         "disown",
         "barriered",
+        "closes_told",
     ];
 
     /// Index of the message's kind in [`ToMaster::KINDS`].
@@ -205,6 +212,7 @@ impl ToMaster {
             Self::Bye {} => 15,
             Self::Disown { .. } => 16,
             Self::Barriered { .. } => 17,
+            Self::ClosesTold { .. } => 18,
         }
     }
 }

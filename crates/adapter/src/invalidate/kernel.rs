@@ -11,6 +11,7 @@ pub trait Notify: Send + Sync {
     fn inval_entry(&self, parent: u64, name: &OsStr) -> Result<Notified, NotifyError>;
     fn inval_inode(&self, ino: u64, offset: i64, len: i64) -> Result<Notified, NotifyError>;
     fn inc_epoch(&self) -> Result<Notified, NotifyError>;
+    fn mark(&self, unique: u64, ino: u64) -> Result<Notified, NotifyError>;
     /// Whether `expire_entry` works; else `inval_entry` is used.
     fn has_expire_only(&self) -> bool;
     /// Whether `inc_epoch` works; else names are waited for.
@@ -52,6 +53,10 @@ impl Notify for KernelCache {
 
     fn inc_epoch(&self) -> Result<Notified, NotifyError> {
         self.notifier.inc_epoch()
+    }
+
+    fn mark(&self, unique: u64, ino: u64) -> Result<Notified, NotifyError> {
+        self.notifier.mark(unique, ino)
     }
 
     fn has_expire_only(&self) -> bool {

@@ -83,6 +83,10 @@ impl Notify for FakeKernel {
         self.call("epoch".to_owned())
     }
 
+    fn mark(&self, unique: u64, ino: u64) -> Result<Notified, NotifyError> {
+        self.call(format!("mark {unique} {ino}"))
+    }
+
     fn has_expire_only(&self) -> bool {
         self.has_expire_only
     }

@@ -276,7 +276,7 @@ fn extended_attributes() {
     );
     assert_asks(
         Operation::Listxattr { size: 0 },
-        Request::ListXattr { ino: PARENT },
+        Request::ListXattr { ino: PARENT, is_trusted: false },
         Shape::Sized { size: 0 },
     );
     assert_asks(
@@ -317,19 +317,27 @@ fn locks() {
     for (operation, request) in [
         (
             setlk(range(0, 0, Read), false, false),
-            Request::SetLock { lock: byte(posix, false, 0, 1), wait: false },
+            Request::SetLock { handle: vfs::HandleId(2), lock: byte(posix, false, 0, 1), wait: false },
         ),
         (
             setlk(range(5, 9, Write), true, false),
-            Request::SetLock { lock: byte(posix, true, 5, 10), wait: true },
+            Request::SetLock { handle: vfs::HandleId(2), lock: byte(posix, true, 5, 10), wait: true },
         ),
         (
             setlk(range(5, END, Write), true, false),
-            Request::SetLock { lock: byte(posix, true, 5, BYTE_MAX + 1), wait: true },
+            Request::SetLock {
+                handle: vfs::HandleId(2),
+                lock: byte(posix, true, 5, BYTE_MAX + 1),
+                wait: true,
+            },
         ),
         (
             setlk(range(0, u64::MAX, Write), false, true),
-            Request::SetLock { lock: byte(flock, true, 0, BYTE_MAX + 1), wait: false },
+            Request::SetLock {
+                handle: vfs::HandleId(2),
+                lock: byte(flock, true, 0, BYTE_MAX + 1),
+                wait: false,
+            },
         ),
         (
             setlk(range(0, END, Unlock), false, false),
@@ -362,7 +370,8 @@ fn room_holes_and_zeros() {
         (0x10, AllocateMode::ZeroRange),
         (0x11, AllocateMode::ZeroRangeKeepSize),
     ] {
-        let request = Request::Allocate { ino: PARENT, offset: 1, len: 2, mode: expected };
+        let request =
+            Request::Allocate { ino: PARENT, offset: 1, len: 2, mode: expected, kill_privileges: true };
         assert_asks(fallocate(mode), request, Shape::Plain);
     }
     // PUNCH_HOLE alone, COLLAPSE_RANGE, INSERT_RANGE, UNSHARE_RANGE, two at once.

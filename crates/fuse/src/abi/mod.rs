@@ -68,6 +68,7 @@ pub(crate) mod notify_code {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
     pub const STORE: i32 = 4;
+    pub const RETRIEVE: i32 = 5;
     pub const DELETE: i32 = 6;
     pub const RESEND: i32 = 7;
     pub const INC_EPOCH: i32 = 8;

@@ -244,5 +244,6 @@ wire_structs! {
     pub(crate) struct InvalEntryOut[16] { parent: u64, namelen: u32, flags: u32, }
     pub(crate) struct DeleteOut[24] { parent: u64, child: u64, namelen: u32, padding: u32, }
     pub(crate) struct StoreOut[24] { nodeid: u64, offset: u64, size: u32, padding: u32, }
+    pub(crate) struct RetrieveOut[32] { notify_unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32, }
     pub(crate) struct PruneOut[16] { count: u32, padding: u32, spare: u64, }
 }

@@ -30,6 +30,8 @@ pub struct MemFs {
     pub interrupts: AtomicU64,
     pub forgotten: AtomicU64,
     pub destroyed: AtomicU64,
+    /// Marks, and how many RELEASEs had come before each.
+    pub marked: Mutex<Vec<(u64, usize)>>,
     /// TTL of names and attributes in seconds.
     pub ttl_seconds: AtomicU64,
     /// FOPEN_* of OPEN and CREATE.
@@ -81,6 +83,7 @@ impl Default for MemFs {
             interrupts: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             destroyed: AtomicU64::new(0),
+            marked: Mutex::default(),
             ttl_seconds: AtomicU64::new(u64::MAX),
             open_flags: AtomicU32::new(OpenReplyFlags::KEEP_CACHE.bits()),
             opendir_flags: AtomicU32::new(OpenReplyFlags::CACHE_DIR.union(OpenReplyFlags::KEEP_CACHE).bits()),
@@ -500,6 +503,11 @@ impl Handler for MemFs {
 
     fn forget(&self, forgets: &[Forget]) {
         self.forgotten.fetch_add(forgets.iter().map(|forget| forget.nlookup).sum(), Ordering::Relaxed);
+    }
+
+    fn marked(&self, unique: u64) {
+        let releases = self.seen.lock().iter().filter(|seen| seen.opcode == Opcode::Release).count();
+        self.marked.lock().push((unique, releases));
     }
 
     fn destroy(&self) {

@@ -53,7 +53,12 @@ pub(super) fn plan_remove(
     check_name(name, subject.inode.attr.kind)?;
     let mut list = attributes::load(view, ino, &subject.inode.attr.xattrs)?;
     if !attributes::remove(&mut list, name.as_bytes()) {
-        return Err(FsError::NoAttribute.into());
+        // Without a list there is nothing to remove and nothing wrong, as `linux:fs/posix_acl.c` sees it.
+        return if is_acl(name) {
+            Ok(Plan { changes: Vec::new(), reply: OpReply::Inode { ino } })
+        } else {
+            Err(FsError::NoAttribute.into())
+        };
     }
     Ok(write_back(context, subject, list))
 }
@@ -95,20 +100,31 @@ fn put(list: &mut XattrList, attr: &mut InodeAttr, name: &Name, value: &[u8]) ->
     Ok(())
 }
 
+fn is_acl(name: &Name) -> bool {
+    name.as_bytes() == ACL_ACCESS || name.as_bytes() == ACL_DEFAULT
+}
+
+/// Refuses names that xattr(7) does not know, whatever the inode.
+pub fn check_xattr_name(name: &Name) -> Result<(), FsError> {
+    let rest = |prefix: &[u8]| name.as_bytes().strip_prefix(prefix).map(<[u8]>::len);
+    match rest(b"user.").or_else(|| rest(b"trusted.")).or_else(|| rest(b"security.")) {
+        Some(0) => Err(FsError::Invalid),
+        Some(_) => Ok(()),
+        None if is_acl(name) => Ok(()),
+        None => Err(FsError::NotSupported),
+    }
+}
+
 /// Refuses names that xattr(7) does not know, and those that do not go with the type.
 fn check_name(name: &Name, kind: FileKind) -> Result<(), FsError> {
-    let bytes = name.as_bytes();
-    if bytes == ACL_ACCESS || bytes == ACL_DEFAULT {
+    check_xattr_name(name)?;
+    if is_acl(name) {
         return if kind == FileKind::Symlink { Err(FsError::NotSupported) } else { Ok(()) };
     }
-    let rest = |prefix: &[u8]| bytes.strip_prefix(prefix).map(<[u8]>::len);
-    let plain = rest(b"trusted.").or_else(|| rest(b"security."));
-    match (rest(b"user."), plain) {
-        (Some(0), _) | (_, Some(0)) => Err(FsError::Invalid),
-        (Some(_), _) if !matches!(kind, FileKind::File | FileKind::Directory) => Err(FsError::NotPermitted),
-        (Some(_), _) | (_, Some(_)) => Ok(()),
-        (None, None) => Err(FsError::NotSupported),
+    if name.as_bytes().starts_with(b"user.") && !matches!(kind, FileKind::File | FileKind::Directory) {
+        return Err(FsError::NotPermitted);
     }
+    Ok(())
 }
 
 const SETGID: u32 = 0o2000;

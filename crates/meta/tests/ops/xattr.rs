@@ -123,3 +123,13 @@ fn refusals() {
     assert_eq!(volume.plan(&mode(XattrMode::Create)), Err(FsError::Exists));
     assert_eq!(volume.plan(&set_xattr(10, "user.d", &[0; 65_536])), Err(FsError::NoSpace));
 }
+
+#[test]
+fn removing_a_list_that_is_not_there_changes_nothing() {
+    let volume = Volume::new().with(file(1, "a", 10)).with(mkdir(1, "d", 11));
+    for (ino, name) in
+        [(10, "system.posix_acl_access"), (10, "system.posix_acl_default"), (11, "system.posix_acl_default")]
+    {
+        assert_eq!(volume.changes(&remove(ino, name)), []);
+    }
+}

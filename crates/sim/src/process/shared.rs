@@ -161,7 +161,7 @@ impl Process {
             ByteLock { ino: Ino(ino), kind, owner, pid: self.id as u32, exclusive: true, start: 0, end: 100 };
         let wait = self.random(4) > 0;
         self.state(|s| s.interruptible = true);
-        let found = self.done(Request::SetLock { lock, wait }).await;
+        let found = self.done(Request::SetLock { lock, handle: opened.handle, wait }).await;
         self.state(|s| s.interruptible = false);
         match found {
             Ok(()) => {

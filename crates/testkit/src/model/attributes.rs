@@ -76,8 +76,11 @@ impl Tree {
     pub(super) fn remove_xattr(&mut self, ino: Ino, name: &[u8], now: Timespec) -> Outcome {
         let node = self.existing_mut(ino)?;
         check_name(name, node.kind)?;
-        node.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
-        node.ctime = now;
+        match (node.xattrs.remove(name), name) {
+            (Some(_), _) => node.ctime = now,
+            (None, ACCESS | DEFAULT) => {}
+            (None, _) => return Err(FsError::NoAttribute),
+        }
         Ok(OpReply::Inode { ino })
     }
 }
