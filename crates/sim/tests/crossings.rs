@@ -150,7 +150,7 @@ fn file_stays_for_the_node_that_removes_its_name_at_the_master() {
             Reply::Attr(attr, _) => assert_eq!((attr.nlink, attr.size), (0, 4)),
             other => panic!("seed {seed}: getattr answered {other:?}"),
         }
-        match cluster.call(0, Request::Read { ino, offset: 0, len: 100 }) {
+        match cluster.call(0, Request::Read { ino, offset: 0, len: 100, noatime: false }) {
             Reply::Data(data) => assert_eq!(data, b"kept"),
             other => panic!("seed {seed}: read answered {other:?}"),
         }

@@ -110,8 +110,7 @@ impl Request {
             | Self::Seek { .. }
             | Self::SetLock { .. }
             | Self::Unlock { .. }
-            | Self::TestLock { .. }
-            | Self::Parent { .. } => false,
+            | Self::TestLock { .. } => false,
         }
     }
 
