@@ -104,7 +104,11 @@ impl Master {
     ) -> bool {
         let told = self.readers_of(changes, node);
         let resources: BTreeSet<ResourceId> = changes.iter().filter_map(Change::resource).collect();
-        let removed = removed_inodes(changes);
+        let mut removed = removed_inodes(changes);
+        if let Then::Answer { op: Op::Create { new, .. }, .. } = &then {
+            // Nobody can have open what is only being made.
+            removed.retain(|ino| *ino != new.ino);
+        }
         let id = self.number();
         let mut own = own;
         own.extend(std::mem::take(&mut self.told_everyone).into_iter().map(|key| (key, None)));

@@ -228,6 +228,8 @@ impl Core {
         // What was closed meanwhile is known to be closed.
         open.retain(|ino| self.known.get(ino).is_some_and(|known| known.is_open()));
         self.metrics.forgets_acknowledged.add(1);
+        // One closed while the kernel was asked has said so: to call it open after that would keep it for ever.
+        open.retain(|ino| self.known.get(ino).is_some_and(|known| known.open_told && known.is_open()));
         self.send(ToMaster::Forgotten { seq, open });
     }
 }

@@ -79,14 +79,8 @@ impl Core {
                 } else if self.has_capability(*ino) {
                     self.drop_capability(*ino, progress)?;
                 }
-                let mut reply = self.try_write(*ino, *offset, &data.0, *append)?;
-                if let Reply::Written { moved_to, .. } = &mut reply
-                    && progress.killed_privileges
-                {
-                    // The kernel must not go on showing the old mode: it drops its attributes with the range.
-                    moved_to.get_or_insert(*offset);
-                }
-                self.finish_data(reply, progress)
+                let reply = self.try_write(*ino, *offset, &data.0, *append)?;
+                self.finish_write(reply, *offset, progress)
             }
             Request::Flush { ino, owner } => self.try_flush(*ino, *owner, progress),
             Request::Release { ino, handle, flock } => self.try_release(*ino, *handle, *flock, progress),
@@ -525,6 +519,16 @@ impl Core {
         }
         progress.flushed = true;
         Ok(())
+    }
+
+    fn finish_write(&mut self, mut reply: Reply, offset: u64, progress: &mut Progress) -> Try<Reply> {
+        if let Reply::Written { moved_to, .. } = &mut reply
+            && progress.killed_privileges
+        {
+            // The kernel must not go on showing the old mode: it drops its attributes with the range.
+            moved_to.get_or_insert(offset);
+        }
+        self.finish_data(reply, progress)
     }
 
     /// Capabilities go when anybody writes or cuts the file; the superuser leaves setuid and setgid alone.
