@@ -136,6 +136,28 @@ impl Page {
     }
 }
 
+/// Calls `each` with every entry of `range`, in order, page by page: commits between two pages are seen or not.
+///
+/// # Errors
+///
+/// As [`Engine::get`]; the entries before the failure were handed over.
+pub fn scan_all(engine: &dyn Engine, mut range: KeyRange, mut each: impl FnMut(Entry)) -> Result<()> {
+    loop {
+        let page = engine.scan(&range, SCAN_PAGE, Direction::Forward)?;
+        if let Some((last, _)) = page.entries.last() {
+            range = range.rest_after(last, Direction::Forward);
+        }
+        let is_last = !page.more;
+        page.entries.into_iter().for_each(&mut each);
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// A page of [`scan_all`].
+const SCAN_PAGE: ScanLimit = ScanLimit { entries: 4096, bytes: 1 << 20 };
+
 /// An opened engine: ordered records of one volume, written by one master under one generation.
 ///
 /// All methods may be called from several threads. One thread commits; a second may `sync` meanwhile.

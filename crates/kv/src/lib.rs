@@ -24,7 +24,7 @@ mod reserved;
 mod witness;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, KEY_LEN_MAX, VALUE_LEN_MAX};
-pub use engine::{Claim, Direction, Engine, Entry, Generation, KeyRange, Page, ScanLimit, Seq};
+pub use engine::{Claim, Direction, Engine, Entry, Generation, KeyRange, Page, ScanLimit, Seq, scan_all};
 pub use error::{Cause, EngineError, Result};
 pub use mem::{Failure, MemDisk, MemEngine, Operation};
 pub use reserved::{RESERVED_KEY, Reserved};

@@ -198,13 +198,22 @@ impl Master {
     /// Finds what a node left behind that died before it named it, and what came back with a power loss.
     pub fn segments_listed(&mut self, clock: Clock, listed: &[(SegmentId, u64)]) {
         self.clock = clock;
-        let (owned, records) = (self.owned_segments(), self.segment_records());
+        let owned = self.owned_segments();
+        let (records, damaged) = match self.segment_records() {
+            Ok(read) => read,
+            Err(error) => {
+                // What cannot be read may be needed: nothing is concluded from it.
+                log::error!("metadata engine: {error}");
+                return self.look_again();
+            }
+        };
         self.consider_cleaning(listed, &records);
         let next = SegmentId(self.volume.next_segment);
         let files = listed.iter().map(|(segment, _)| *segment).filter(|segment| *segment < next);
         for segment in files.chain(records.keys().copied()) {
             let live_bytes = records.get(&segment).map_or(0, |record| record.live_bytes);
-            if live_bytes == 0 && !owned.contains(&segment) && !self.is_cleaners(segment) {
+            let is_known = !damaged.contains(&segment);
+            if live_bytes == 0 && is_known && !owned.contains(&segment) && !self.is_cleaners(segment) {
                 self.note_live_bytes(segment, 0);
             }
         }
@@ -218,22 +227,26 @@ impl Master {
         OwnedSegments(records.flat_map(|record| &record.segments).copied().collect())
     }
 
-    /// Every segment's record.
-    pub(crate) fn segment_records(&self) -> BTreeMap<SegmentId, SegmentRecord> {
+    /// Every segment's record, and the segments whose record is damaged: they stay until a check.
+    pub(crate) fn segment_records(&self) -> Result<SegmentRecords, kv::EngineError> {
         let (start, end) = Key::range_of_kind(KeyKind::Segment);
-        let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
-        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
-        let mut records = BTreeMap::new();
-        for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
-            match (Key::from_slice(&key), meta::value_decode(&key, &value)) {
-                (Some(Key::Segment(segment)), Ok(record)) => drop(records.insert(segment, record)),
-                (_, Err(damage)) => log::error!("metadata: {damage}"),
-                (_, Ok(_)) => {}
+        let (mut records, mut damaged) = (BTreeMap::new(), BTreeSet::new());
+        kv::scan_all(&*self.engine, kv::KeyRange::new(start, end), |(key, value)| {
+            let Some(Key::Segment(segment)) = Key::from_slice(&key) else { return };
+            match meta::value_decode(&key, &value) {
+                Ok(record) => drop(records.insert(segment, record)),
+                Err(damage) => {
+                    log::error!("metadata: {damage}");
+                    damaged.insert(segment);
+                }
             }
-        }
-        records
+        })?;
+        Ok((records, damaged))
     }
 }
+
+/// Records of segments, and segments whose record cannot be read.
+type SegmentRecords = (BTreeMap<SegmentId, SegmentRecord>, BTreeSet<SegmentId>);
 
 /// Ranges of segments that members have reserved and not disowned.
 pub(crate) struct OwnedSegments(Vec<SegmentRange>);
