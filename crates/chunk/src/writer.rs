@@ -142,6 +142,11 @@ impl SegmentWriter {
         }
     }
 
+    /// Where it writes.
+    pub fn store(&self) -> &dyn SegmentStore {
+        &*self.store
+    }
+
     /// Takes in numbers of segments that this node alone may create, durably given out.
     pub fn add_segments(&mut self, segments: impl IntoIterator<Item = SegmentId>) {
         self.ready.extend(segments);

@@ -3,7 +3,7 @@
 
 use lock::Need;
 use meta::{Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Key, StoredInode};
-use types::{Ino, LockMode, NodeId, ResourceId};
+use types::{Encode, Ino, LockMode, NodeId, ResourceId};
 use wire::{Ahead, FetchWhat, FromMaster, Grant, GrantData, Listing, Want};
 
 use crate::state::{Master, Task};
@@ -101,40 +101,51 @@ impl Master {
             self.wait_for(node, resource, need, task);
             return Ok(());
         }
-        let grant = self.grant_directory(node, dir, LockMode::Pr)?;
+        let (grant, bytes) = self.grant_directory(node, dir, LockMode::Pr, LISTING_BYTES)?;
         let mut grants = vec![grant];
-        self.prefetch(node, dir, ahead_of(&task), &mut grants);
+        self.prefetch(node, dir, ahead_of(&task), &mut grants, bytes);
         self.answer(node, request, grants);
         self.table.settle(self.clock.now, resource);
         Ok(())
     }
 
-    /// Grants a directory with its record and its first entries. The caller has asked the table.
+    /// Grants a directory with its record and its first entries, about `bytes_max` of them. The caller has asked
+    /// the table. Returns also the bytes that the grant takes in a message, at most.
     pub(crate) fn grant_directory(
         &mut self,
         node: NodeId,
         dir: Ino,
         mode: LockMode,
-    ) -> Result<Grant, FsError> {
+        bytes_max: usize,
+    ) -> Result<(Grant, usize), FsError> {
         let resource = ResourceId::dir(dir);
         let Some(StoredInode::Directory { inode }) = self.read(Key::Inode(dir))? else {
             return Err(FsError::Stale);
         };
-        let listing = self.listing(dir, 0)?;
+        let (listing, bytes) = self.listing(dir, 0, bytes_max)?;
+        let bytes = bytes + inode.to_bytes().len() + GRANT_LEN_MAX;
         self.table.grant(node, resource, mode);
         let mode = self.table.mode(node, resource);
-        Ok(Grant { resource, mode, data: GrantData::Directory { inode, listing } })
+        Ok((Grant { resource, mode, data: GrantData::Directory { inode, listing } }, bytes))
     }
 
-    /// A range of entries, bounded in bytes.
-    pub(crate) fn listing(&self, dir: Ino, after: u64) -> Result<Listing, FsError> {
+    /// A range of entries of about `bytes_max`, and the bytes that it takes in a message, at most: one entry may
+    /// go beyond.
+    pub(crate) fn listing(
+        &self,
+        dir: Ino,
+        after: u64,
+        bytes_max: usize,
+    ) -> Result<(Listing, usize), FsError> {
         let (start, end) = Key::entries_after(dir, Cookie(after));
         let range = kv::KeyRange::new(start, end);
-        let limit = kv::ScanLimit { entries: self.listing_entries, bytes: LISTING_BYTES };
+        let limit = kv::ScanLimit { entries: self.listing_entries, bytes: bytes_max };
         let page = self.engine.scan(&range, limit, kv::Direction::Forward).map_err(|error| {
             log::error!("metadata engine: {error}");
             FsError::Io
         })?;
+        // A stored entry is longer than one in a message.
+        let bytes = page.entries.iter().map(|(key, value)| key.len() + value.len()).sum();
         let mut entries = Vec::with_capacity(page.entries.len());
         for (key, value) in page.entries {
             match (Key::from_slice(&key), meta::value_decode::<Dirent>(&key, &value)) {
@@ -150,14 +161,16 @@ impl Master {
                 }
             }
         }
-        Ok(Listing { after, entries, complete: !page.more })
+        Ok((Listing { after, entries, complete: !page.more }, bytes))
     }
 
     pub(crate) fn on_more(&mut self, node: NodeId, dir: Ino, after: u64) {
         // A node that has given the directory back meanwhile asks for all of it again.
         let listing = match self.table.mode(node, ResourceId::dir(dir)) {
             LockMode::Nl => Err(FsError::Stale),
-            LockMode::Pr | LockMode::Ex => self.listing(dir, after),
+            LockMode::Pr | LockMode::Ex => {
+                self.listing(dir, after, LISTING_BYTES).map(|(listing, _)| listing)
+            }
         };
         let (listing, error) = match listing {
             Ok(listing) => (listing, None),
@@ -332,7 +345,9 @@ fn ahead_of(task: &Task) -> Ahead {
     }
 }
 
-/// Bytes of entries in one message, about.
+/// Bytes of entries in one message, about: half a frame, as one entry may be large and others may come with it.
 pub(crate) const LISTING_BYTES: usize = 512 << 10;
+/// Of a grant beside record and entries.
+const GRANT_LEN_MAX: usize = 64;
 /// Entries of a directory in one message.
 pub(crate) const LISTING_ENTRIES: usize = 8192;

@@ -8,15 +8,55 @@ use wire::FromMaster;
 
 use crate::state::Master;
 
+/// What has come of a batch whose end has not.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    seq: BatchSeq,
+    kept: Vec<(ResourceId, LockMode)>,
+    changes: Vec<Change>,
+    bytes: usize,
+}
+
 impl Master {
+    pub(crate) fn on_batch_part(
+        &mut self,
+        node: NodeId,
+        seq: BatchSeq,
+        kept: Vec<(ResourceId, LockMode)>,
+        changes: Vec<Change>,
+    ) {
+        let Some(peer) = self.members.get(&node).and_then(|m| m.peer) else { return };
+        let mut parts = self.take_parts(node, seq);
+        parts.bytes += changes.iter().map(Change::encoded_len_max).sum::<usize>();
+        parts.kept.extend(kept);
+        parts.changes.extend(changes);
+        if parts.bytes > BATCH_BYTES_MAX || parts.kept.len() > KEPT_MAX {
+            let reason = format!("its parts are {} bytes and {} rights", parts.bytes, parts.kept.len());
+            return self.refuse_batch(node, seq, reason);
+        }
+        self.batch_parts.insert(peer, parts);
+    }
+
+    /// What has come of batch `seq` of a node.
+    fn take_parts(&mut self, node: NodeId, seq: BatchSeq) -> Parts {
+        let peer = self.members.get(&node).and_then(|m| m.peer);
+        let parts = peer.and_then(|peer| self.batch_parts.remove(&peer));
+        let none = Parts { seq, kept: Vec::new(), changes: Vec::new(), bytes: 0 };
+        parts.filter(|parts| parts.seq == seq).unwrap_or(none)
+    }
+
     pub(crate) fn on_batch(
         &mut self,
         node: NodeId,
         seq: BatchSeq,
-        kept: &[(ResourceId, LockMode)],
-        changes: Vec<Change>,
+        last_kept: Vec<(ResourceId, LockMode)>,
+        last_changes: Vec<Change>,
         sync: bool,
     ) {
+        let Parts { mut kept, mut changes, .. } = self.take_parts(node, seq);
+        kept.extend(last_kept);
+        changes.extend(last_changes);
+        let kept = &kept[..];
         let Some(applied) = self.members.get(&node).map(|m| m.record.batch) else { return };
         if seq > applied {
             if seq.0 != applied.0 + 1 {
@@ -104,3 +144,7 @@ impl Master {
         self.end_membership(node, reason);
     }
 }
+
+/// Bytes of a batch, at most: what it comes to fits one commit of the engine.
+const BATCH_BYTES_MAX: usize = 32 << 20;
+const KEPT_MAX: usize = 1 << 20;

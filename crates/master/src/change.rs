@@ -166,6 +166,39 @@ impl Master {
         told
     }
 
+    /// Tells readers what changed, in groups that stay together, in as many messages as that takes. Returns the
+    /// forgets of change `id` to be acknowledged.
+    pub(crate) fn tell_readers(
+        &mut self,
+        id: u64,
+        told: BTreeMap<NodeId, Vec<Vec<Change>>>,
+        resources: &BTreeSet<ResourceId>,
+        removed: &BTreeSet<Ino>,
+    ) -> BTreeSet<u64> {
+        let mut left = BTreeSet::new();
+        let removed: Vec<Ino> = removed.iter().copied().collect();
+        for (reader, groups) in told {
+            let mut parts: Vec<(Vec<Change>, Vec<Ino>)> =
+                join_groups(groups).into_iter().map(|part| (part, Vec::new())).collect();
+            match &mut parts[..] {
+                [(_, list)] if removed.len() <= REMOVED_MAX => list.clone_from(&removed),
+                // Which inodes are open is answered before the changes that remove them take effect.
+                _ => drop(parts.splice(0..0, removed.chunks(REMOVED_MAX).map(|l| (Vec::new(), l.to_vec())))),
+            }
+            for (changes, removed) in parts {
+                let seq = self.number();
+                self.forgets.insert(seq, (reader, id));
+                left.insert(seq);
+                for resource in resources {
+                    self.unacknowledged.entry(*resource).or_default().insert(seq);
+                }
+                self.metrics.forgets_sent.add(1);
+                self.send(reader, FromMaster::Forget { seq, changes, removed });
+            }
+        }
+        left
+    }
+
     /// A reader has taken a change in.
     pub(crate) fn on_forgotten(&mut self, node: NodeId, seq: u64, open: &[Ino]) {
         for ino in open {
@@ -257,6 +290,28 @@ impl Master {
         }
     }
 }
+
+/// Groups one after the other, in lists that fit a message each.
+fn join_groups(groups: Vec<Vec<Change>>) -> Vec<Vec<Change>> {
+    let mut parts: Vec<Vec<Change>> = Vec::new();
+    let mut bytes = wire::PART_BYTES;
+    for group in groups.into_iter().filter(|group| !group.is_empty()) {
+        let len: usize = group.iter().map(Change::encoded_len_max).sum();
+        bytes += len;
+        match parts.last_mut() {
+            Some(part) if bytes <= wire::PART_BYTES => part.extend(group),
+            _ => {
+                // One operation's changes fit; those of the cleaner need not stay together.
+                parts.extend(wire::change_parts(group, 0));
+                bytes = len.min(wire::PART_BYTES);
+            }
+        }
+    }
+    parts
+}
+
+/// Inodes named as removed in one message.
+const REMOVED_MAX: usize = 10_000;
 
 /// Inodes that lose a covered name: who reads the directory may have them open.
 pub(crate) fn removed_inodes(changes: &[Change]) -> Vec<Ino> {

@@ -235,17 +235,8 @@ impl Master {
                 }
             }
             Body::Paged { .. } => {
-                let mut pages: BTreeMap<u64, ExtentMap> = BTreeMap::new();
-                for copy in copies {
-                    let page = copy.old.file_offset() / Body::PAGE_SPAN;
-                    let map = match pages.remove(&page) {
-                        Some(map) => Some(map),
-                        None => self.read(Key::ExtentPage(ino, page)).ok().flatten(),
-                    };
-                    let Some(mut map) = map else { continue };
-                    moved += replace(&mut map, copy, &mut deltas);
-                    pages.insert(page, map);
-                }
+                let (pages, bytes) = self.repointed_pages(ino, copies, &mut deltas);
+                moved = bytes;
                 changes.extend(pages.into_iter().map(|(page, map)| Change::PutExtentPage {
                     ino,
                     parent,
@@ -260,6 +251,31 @@ impl Master {
             self.make_change(NodeId(0), &changes, Vec::new(), Then::Nothing);
         }
         moved
+    }
+
+    /// Pages of extents with the copies that still stand for them, and how many bytes those are.
+    fn repointed_pages(
+        &self,
+        ino: Ino,
+        copies: &[Copied],
+        deltas: &mut chunk::LiveDeltas,
+    ) -> (BTreeMap<u64, ExtentMap>, u64) {
+        let mut pages: BTreeMap<u64, ExtentMap> = BTreeMap::new();
+        let mut moved = 0;
+        for copy in copies {
+            let page = copy.old.file_offset() / Body::PAGE_SPAN;
+            let is_full = pages.values().map(ExtentMap::len).sum::<usize>() > REPOINT_EXTENTS;
+            let map = match pages.remove(&page) {
+                Some(map) => Some(map),
+                // Readers are told in one message. The rest waits for the next round.
+                None if is_full => break,
+                None => self.read(Key::ExtentPage(ino, page)).ok().flatten(),
+            };
+            let Some(mut map) = map else { continue };
+            moved += replace(&mut map, copy, deltas);
+            pages.insert(page, map);
+        }
+        (pages, moved)
     }
 
     /// A file's content and what covers it, as committed.
@@ -310,4 +326,6 @@ fn replace(map: &mut ExtentMap, copy: &Copied, deltas: &mut chunk::LiveDeltas) -
 
 /// Bytes moved in one round, at most if that is more than one segment's.
 const COPY_BYTES: u64 = 32 << 20;
+/// Extents of the pages that are re-pointed at once, about.
+const REPOINT_EXTENTS: usize = 4096;
 const SHORTEST_SEGMENT: u64 = 1 << 20;

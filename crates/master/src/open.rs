@@ -61,6 +61,7 @@ impl Master {
             table: MasterTable::new(),
             members: BTreeMap::new(),
             peers: BTreeMap::new(),
+            batch_parts: BTreeMap::new(),
             waiting: BTreeMap::new(),
             behind: BTreeMap::new(),
             unacknowledged: BTreeMap::new(),

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use meta::{Child, FileKind};
+use meta::{Child, Cookie, FileKind, Key};
 use types::{Ino, LockMode, NodeId, ResourceId};
 use wire::{Ahead, FromMaster, Grant, GrantData};
 
+use crate::acquire::LISTING_BYTES;
 use crate::state::Master;
 
 /// What is asked back for a walk, by holder.
@@ -18,17 +19,17 @@ type AskBack = BTreeMap<NodeId, Vec<(ResourceId, LockMode)>>;
 
 impl Master {
     /// Adds grants of directories that a walk through `dir` will come to, and asks back what lies there and is
-    /// held by others: the next step of the walk finds it free.
-    pub(crate) fn prefetch(&mut self, node: NodeId, dir: Ino, ahead: Ahead, grants: &mut Vec<Grant>) {
+    /// held by others: the next step of the walk finds it free. What `grants` has takes `taken` bytes already.
+    pub(crate) fn prefetch(&mut self, node: NodeId, dir: Ino, ahead: Ahead, grants: &mut Vec<Grant>, taken: usize) {
         let window = window_of(&ahead);
         let Some(first) = grants.first().filter(|_| window > 0) else { return };
-        let mut bytes = weight(first);
+        let mut bytes = taken;
         let mut ask = AskBack::new();
         let mut route = Route::new(directories_of(first), ahead.dirs);
         let (mut brought, mut asked, mut seen) = (0, 0, 0);
         while let Some((next, side)) = route.next() {
             seen += 1;
-            let is_full = brought >= window || bytes >= BYTES_MAX;
+            let is_full = brought >= window || bytes + GRANT_BYTES_MIN > BYTES_MAX;
             // Beyond what is granted only those are of interest that somebody else holds, if anybody does.
             if seen > 4 * window || asked >= window || is_full && asked == 0 {
                 break;
@@ -39,13 +40,18 @@ impl Master {
             }
             let children = if self.note_held(node, resource, &mut ask) {
                 asked += 1;
-                self.listing(next, 0).map(|listing| directories_in(&listing))
+                self.listing(next, 0, LISTING_BYTES).map(|(listing, _)| directories_in(&listing))
             } else if is_full || !self.table.may_grant(node, resource, LockMode::Pr) {
                 continue;
             } else {
-                self.grant_directory(node, next, LockMode::Pr).map(|grant| {
+                let room = (BYTES_MAX - bytes).min(LISTING_BYTES);
+                if room < LISTING_BYTES && !self.fits(next, room) {
+                    // The walk asks for it by itself, and gets it whole.
+                    continue;
+                }
+                self.grant_directory(node, next, LockMode::Pr, room).map(|(grant, grant_bytes)| {
                     let children = directories_of(&grant);
-                    bytes += weight(&grant);
+                    bytes += grant_bytes;
                     brought += 1;
                     grants.push(grant);
                     children
@@ -61,7 +67,8 @@ impl Master {
     /// asked back together with it, so that one answer brings it all.
     pub(crate) fn ask_ahead(&mut self, node: NodeId, dir: Ino, ahead: Ahead) {
         let window = window_of(&ahead);
-        let Some(listing) = self.listing(dir, 0).ok().filter(|_| window > 0) else { return };
+        let listing = self.listing(dir, 0, LISTING_BYTES).ok();
+        let Some((listing, _)) = listing.filter(|_| window > 0) else { return };
         let mut ask = AskBack::new();
         let mut route = Route::new(directories_in(&listing), ahead.dirs);
         let (mut asked, mut seen) = (0, 0);
@@ -74,8 +81,8 @@ impl Master {
                 continue;
             }
             asked += usize::from(self.note_held(node, ResourceId::dir(next), &mut ask));
-            let listing = self.listing(next, 0);
-            route.add(listing.map(|listing| directories_in(&listing)).unwrap_or_default(), side);
+            let listing = self.listing(next, 0, LISTING_BYTES);
+            route.add(listing.map(|(listing, _)| directories_in(&listing)).unwrap_or_default(), side);
         }
         self.ask_back(ask);
     }
@@ -87,6 +94,14 @@ impl Master {
             ask.entry(holder).or_default().push((resource, LockMode::Pr));
         }
         holder.is_some()
+    }
+
+    /// Whether the entries of `dir`, as far as one message has them at all, take no more than `room` bytes.
+    fn fits(&self, dir: Ino, room: usize) -> bool {
+        let (start, end) = Key::entries_after(dir, Cookie::START);
+        let limit = kv::ScanLimit { entries: self.listing_entries, bytes: room };
+        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
+        page.is_ok_and(|page| !page.more || page.entries.len() == self.listing_entries)
     }
 
     fn ask_back(&mut self, ask: AskBack) {
@@ -156,28 +171,9 @@ fn directories_in(listing: &wire::Listing) -> Vec<Ino> {
     listing.entries.iter().filter(|(_, e)| is_dir(&e.child)).map(|(_, e)| e.ino).collect()
 }
 
-/// Bytes of a grant in a message, about.
-fn weight(grant: &Grant) -> usize {
-    match &grant.data {
-        GrantData::Directory { listing, .. } => {
-            256 + listing
-                .entries
-                .iter()
-                .map(|(_, e)| {
-                    96 + e.name.as_bytes().len()
-                        + e.covered().map_or(0, |i| match &i.content.body {
-                            meta::Body::Inline { data } => data.len(),
-                            meta::Body::Extents { map } => map.len() * 48,
-                            _ => 0,
-                        })
-                })
-                .sum::<usize>()
-        }
-        GrantData::Held {} | GrantData::Attr { .. } | GrantData::Content { .. } => 256,
-    }
-}
-
 /// Directories that one grant brings along at most.
 const WINDOW_MAX: usize = 512;
-/// Bytes of one message of grants, about.
-const BYTES_MAX: usize = 1 << 20;
+/// Bytes of the grants in one message, at most; what goes beyond it is one directory's record and one entry.
+const BYTES_MAX: usize = 896 << 10;
+/// With less room than this nothing more is tried.
+const GRANT_BYTES_MIN: usize = 4 << 10;

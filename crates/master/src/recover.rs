@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use meta::{Change, Key, KeyKind};
 use types::{Ino, LockMode, Micros, NodeId, ResourceId};
-use wire::{FromMaster, ReassertPart};
+use wire::ReassertPart;
 
 use crate::change::{Pending, Then, removed_inodes};
 use crate::member::Newcomer;
@@ -150,7 +150,7 @@ impl Master {
         let (start, end) = Key::range_of_kind(KeyKind::OpResult);
         let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
         let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
-        let mut changes: Vec<Change> = Vec::new();
+        let mut groups: Vec<Vec<Change>> = Vec::new();
         let mut records = Vec::new();
         let mut removed: BTreeSet<Ino> = BTreeSet::new();
         for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
@@ -162,36 +162,30 @@ impl Master {
             match meta::value_decode::<ResultRecord>(&key, &value) {
                 Ok(record) => {
                     removed.extend(removed_inodes(&record.changes));
-                    changes.extend(self.current_state(&record.changes));
+                    groups.push(self.current_state(&record.changes));
                 }
                 Err(damage) => log::error!("metadata: {damage}"),
             }
         }
-        let mut told: BTreeMap<NodeId, Vec<Change>> = BTreeMap::new();
+        let mut told: BTreeMap<NodeId, Vec<Vec<Change>>> = BTreeMap::new();
         let mut resources: BTreeSet<ResourceId> = BTreeSet::new();
-        for change in changes {
+        for (group, change) in
+            groups.iter().enumerate().flat_map(|(n, list)| list.iter().map(move |c| (n, c)))
+        {
             let Some(resource) = change.resource() else { continue };
             resources.insert(resource);
-            if let Change::DeleteInode { ino, .. } = &change {
+            if let Change::DeleteInode { ino, .. } = change {
                 removed.insert(*ino);
             }
             // A holder of EX got it after everything was told, and is ahead of the records.
             for (node, _) in self.table.holders(resource).filter(|(_, mode)| *mode != LockMode::Ex) {
-                told.entry(node).or_default().push(change.clone());
+                let lists = told.entry(node).or_default();
+                lists.resize_with(groups.len(), Vec::new);
+                lists[group].push(change.clone());
             }
         }
         let id = self.number();
-        let mut left = BTreeSet::new();
-        for (reader, changes) in told {
-            let seq = self.number();
-            self.forgets.insert(seq, (reader, id));
-            left.insert(seq);
-            for resource in &resources {
-                self.unacknowledged.entry(*resource).or_default().insert(seq);
-            }
-            let removed = removed.iter().copied().collect();
-            self.send(reader, FromMaster::Forget { seq, changes, removed });
-        }
+        let left = self.tell_readers(id, told, &resources, &removed);
         if left.is_empty() {
             self.told_everyone.extend(records);
             return;

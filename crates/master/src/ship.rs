@@ -134,8 +134,8 @@ impl Master {
                 continue;
             }
             if held == LockMode::Nl {
-                match self.grant_directory(node, dir, mode) {
-                    Ok(grant) => grants.push(grant),
+                match self.grant_directory(node, dir, mode, SHIPPED_LISTING_BYTES) {
+                    Ok((grant, _)) => grants.push(grant),
                     Err(error) => log::debug!("ino {dir} is not granted: {error}"),
                 }
             } else {
@@ -152,7 +152,8 @@ impl Master {
             match change {
                 Change::PutDirectory { ino, .. } if is_new_directory(op, *ino) => {
                     if self.table.may_grant(node, ResourceId::dir(*ino), LockMode::Ex)
-                        && let Ok(grant) = self.grant_directory(node, *ino, LockMode::Ex)
+                        && let Ok((grant, _)) =
+                            self.grant_directory(node, *ino, LockMode::Ex, SHIPPED_LISTING_BYTES)
                     {
                         grants.push(grant);
                     }
@@ -247,3 +248,6 @@ fn kind_of(op: &Op) -> OperationKind {
         Op::Split { .. } | Op::Merge { .. } => OperationKind::Other,
     }
 }
+
+/// Entries of a directory granted beside an answer: there may be two, and what changed.
+const SHIPPED_LISTING_BYTES: usize = 128 << 10;

@@ -125,6 +125,9 @@ pub struct Master {
     pub(crate) members: BTreeMap<NodeId, Member>,
     pub(crate) peers: BTreeMap<PeerId, Option<NodeId>>,
 
+    /// Batches that have come in part.
+    pub(crate) batch_parts: BTreeMap<PeerId, crate::batch::Parts>,
+
     /// What waits for the token table, by waiter.
     pub(crate) waiting: BTreeMap<WaiterId, Task>,
     /// What waits until readers have acknowledged changes of a resource.
@@ -239,7 +242,8 @@ impl Master {
             ToMaster::More { dir, after } => self.on_more(node, dir, after),
             ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),
             ToMaster::Ship { seq, acked, now, op } => self.on_ship(node, seq, acked, now, op),
-            ToMaster::Batch { seq, kept, changes, sync } => self.on_batch(node, seq, &kept, changes, sync),
+            ToMaster::Batch { seq, kept, changes, sync } => self.on_batch(node, seq, kept, changes, sync),
+            ToMaster::BatchPart { seq, kept, changes } => self.on_batch_part(node, seq, kept, changes),
             ToMaster::Release { list, open } => self.on_release(node, list, open),
             ToMaster::Closed { ino } => self.on_closed(node, ino),
             ToMaster::Forgotten { seq, open } => self.on_forgotten(node, seq, &open),
@@ -258,6 +262,7 @@ impl Master {
     /// A connection is gone. With its process dead its membership ends at once, else with its lease.
     pub fn disconnected(&mut self, clock: Clock, peer: PeerId, process_is_dead: bool) {
         self.clock = clock;
+        self.batch_parts.remove(&peer);
         if let Some(Some(node)) = self.peers.remove(&peer) {
             if process_is_dead {
                 self.end_membership(node, "its process ended".to_owned());
@@ -407,7 +412,7 @@ impl Master {
 
     pub(crate) fn send(&mut self, node: NodeId, message: FromMaster) {
         if let Some(peer) = self.members.get(&node).and_then(|m| m.peer) {
-            self.outputs.push_back(Output::Send { peer, message });
+            message.split(|message| self.outputs.push_back(Output::Send { peer, message }));
         }
     }
 
@@ -472,6 +477,7 @@ fn is_deferred(message: &ToMaster) -> bool {
         ToMaster::Hello { .. }
         | ToMaster::Ping {}
         | ToMaster::Batch { .. }
+        | ToMaster::BatchPart { .. }
         | ToMaster::Release { .. }
         | ToMaster::Forgotten { .. }
         | ToMaster::Glimpsed { .. }

@@ -4,7 +4,7 @@ use chunk::ExtentMap;
 use types::{Ino, Name, NodeId, ResourceId, SegmentId, codec_enum};
 
 use crate::cookie::Cookie;
-use crate::record::{Content, Dirent, FileKind, Inode, InodeAttr, StoredInode};
+use crate::record::{Body, Content, Dirent, FileKind, Inode, InodeAttr, StoredInode, Xattrs};
 
 /// One change of the metadata. Applying a list of them in order, whole, is atomic.
 ///
@@ -177,6 +177,35 @@ impl Change {
         }
     }
 
+    /// Bytes of its byte form, at most: what senders split by.
+    pub fn encoded_len_max(&self) -> usize {
+        FIXED_LEN
+            + match self {
+                Self::PutEntry { entry, .. } => {
+                    entry.name.as_bytes().len()
+                        + entry.covered().map_or(0, |inode| {
+                            INODE_LEN + body_len(&inode.content.body) + xattrs_len(&inode.attr.xattrs)
+                        })
+                }
+                Self::PutDirectory { inode, .. } => {
+                    INODE_LEN + body_len(&inode.content.body) + xattrs_len(&inode.attr.xattrs)
+                }
+                Self::PutAttr { attr, .. } => INODE_LEN + xattrs_len(&attr.xattrs),
+                Self::PutContent { content, .. } => INODE_LEN + body_len(&content.body),
+                Self::PutExtentPage { map, .. } => map_len(map),
+                Self::PutXattrs { list, .. } => list_len(list),
+                Self::DeleteEntry { name, .. } => name.as_bytes().len(),
+                Self::PutOrphan { holders, .. } => holders.len() * NUMBER_LEN,
+                Self::PutPlacement { .. }
+                | Self::DeleteInode { .. }
+                | Self::DeleteContent { .. }
+                | Self::DeleteExtentPages { .. }
+                | Self::DeleteOrphan { .. }
+                | Self::AddTotals { .. }
+                | Self::AddLive { .. } => 0,
+            }
+    }
+
     /// The stored inode value of a change that writes an inode key.
     pub fn stored_inode(&self) -> Option<(Ino, StoredInode)> {
         match self {
@@ -191,3 +220,38 @@ impl Change {
         }
     }
 }
+
+fn body_len(body: &Body) -> usize {
+    match body {
+        Body::Inline { data } => data.len(),
+        Body::Target { path } => path.len(),
+        Body::Extents { map } => map_len(map),
+        Body::Empty {} | Body::Paged { .. } => 0,
+    }
+}
+
+/// Five numbers and a sum for each block; the first and the last block of an extent may be in part.
+fn map_len(map: &ExtentMap) -> usize {
+    map.len() * EXTENT_LEN + map.mapped_bytes() as usize / 4096
+}
+
+fn xattrs_len(xattrs: &Xattrs) -> usize {
+    match xattrs {
+        Xattrs::Embedded { list } => list_len(list),
+        Xattrs::Spilled {} => 0,
+    }
+}
+
+fn list_len(list: &[(Name, Box<[u8]>)]) -> usize {
+    list.iter().map(|(name, value)| name.as_bytes().len() + value.len() + 8).sum()
+}
+
+/// Of any change: tags, inode numbers, a cookie, lengths.
+const FIXED_LEN: usize = 48;
+/// Numbers of an inode record.
+const INODE_LEN: usize = 176;
+const EXTENT_LEN: usize = 56;
+const NUMBER_LEN: usize = 5;
+
+#[cfg(test)]
+mod tests;

@@ -140,6 +140,9 @@ impl Body {
     pub const INLINE_BYTES_MAX: usize = 64 << 10;
     /// Extents up to this many stay in the record.
     pub const EXTENTS_EMBEDDED_MAX: usize = 32;
+    /// Extents of one page from which on it is stored anew in few. A page has but a few more of them, ever: so
+    /// it fits a message.
+    pub const PAGE_EXTENTS_MAX: usize = 8192;
     /// Bytes of a file that one page of extents describes. No extent crosses a page.
     pub const PAGE_SPAN: u64 = 16 << 20;
 

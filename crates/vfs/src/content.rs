@@ -200,6 +200,7 @@ impl Core {
         self.need_live(ino, &content, &range)?;
         self.need_write_room()?;
         self.need_memory(data.len())?;
+        self.need_log_room(ino)?;
 
         let now = self.clock.wall;
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
@@ -309,6 +310,18 @@ impl Core {
         }
     }
 
+    /// Writes wait while what is to be logged of their file is more than a batch should have.
+    fn need_log_room(&mut self, ino: Ino) -> Try<()> {
+        let is_much = |live: &Live| live.capture_bytes() > CAPTURE_BYTES_MAX && !live.failed;
+        if !self.live.get(&ino).is_some_and(is_much) {
+            return Ok(());
+        }
+        match self.flush(&[ino]) {
+            Some(job) => Err(Step::Wait(WaitKey::Flush(job))),
+            None => Ok(()),
+        }
+    }
+
     /// Makes the newer content of a file changeable, with the extents of `range` loaded.
     fn need_live(&mut self, ino: Ino, content: &Content, range: &std::ops::Range<u64>) -> Try<()> {
         if !self.live.contains_key(&ino) {
@@ -364,6 +377,10 @@ impl Core {
         let hole = offset..end.min(size).max(offset);
         self.need_live(ino, &content, &hole)?;
         let now = self.clock.wall;
+        if punches && let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) {
+            let room = live.make_room(writer, ino, &hole);
+            self.take_store_result(room)?;
+        }
         let Some(live) = self.live.get_mut(&ino) else { return Err(FsError::Io.into()) };
         if punches {
             live.punch(hole, now);
@@ -463,3 +480,5 @@ const UNSYNCED_SECS: u64 = 10;
 const UNSYNCED_MIN: u64 = 16 << 20;
 /// A flush of less says nothing about the store's speed.
 const RATE_BYTES_MIN: u64 = 1 << 20;
+/// Bytes to be logged of one file at which writes to it wait for a flush.
+const CAPTURE_BYTES_MAX: usize = 8 << 20;

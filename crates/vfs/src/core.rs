@@ -552,7 +552,7 @@ impl Core {
     /// Sends to the master. Without one nothing is lost: everything that matters is sent again on rejoining.
     pub(crate) fn send(&mut self, message: ToMaster) {
         if self.link == Link::Up {
-            self.outputs.push_back(Output::Send(message));
+            message.split(|part| self.outputs.push_back(Output::Send(part)));
         }
     }
 

@@ -181,6 +181,9 @@ impl Core {
                 self.live.remove(&ino);
                 self.forget_unused(ino);
             }
+            if self.log.is_full() {
+                self.send_batch(false);
+            }
         }
     }
 

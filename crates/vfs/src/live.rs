@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use chunk::{ChunkError, Extent, ExtentMap, LiveDeltas, Piece, SegmentWriter};
+use chunk::{ChunkError, Extent, ExtentMap, LiveDeltas, Piece, RUN_LEN_MAX, SegmentWriter};
 use meta::{Body, Content};
 use types::{Ino, SegmentId, Timespec};
 
@@ -57,6 +57,9 @@ struct FileMap {
     unlogged: BTreeSet<SegmentId>,
     mapped_bytes: u64,
     dirty: DirtyBytes,
+    /// Pages that the next capture will hold, and the bytes that they will take in the log, about.
+    touched: BTreeSet<u64>,
+    touched_bytes: usize,
 }
 
 /// Written bytes that no segment has yet, as ranges that neither touch nor overlap.
@@ -142,6 +145,14 @@ impl Live {
         }
     }
 
+    /// Bytes that a capture would take in the log now, about.
+    pub fn capture_bytes(&self) -> usize {
+        match &self.data {
+            Data::Inline(data) => data.len(),
+            Data::Mapped(map) => map.touched_bytes,
+        }
+    }
+
     /// Takes in a loaded page of extents.
     pub fn load_page(&mut self, page: u64, extents: ExtentMap) {
         if let Data::Mapped(map) = &mut self.data {
@@ -176,6 +187,8 @@ impl Live {
             self.unfold();
         }
         if let Data::Mapped(map) = &mut self.data {
+            map.touch(offset / Body::PAGE_SPAN);
+            map.touch(end.saturating_sub(1) / Body::PAGE_SPAN);
             map.dirty.write(offset, data);
         }
     }
@@ -216,6 +229,20 @@ impl Live {
                 }
             }
         }
+    }
+
+    /// Sees to it that the pages at the ends of `range` can be cut: a hole may need one extent more.
+    pub fn make_room(
+        &mut self,
+        writer: &mut SegmentWriter,
+        ino: Ino,
+        range: &Range<u64>,
+    ) -> Result<(), ChunkError> {
+        let Data::Mapped(map) = &mut self.data else { return Ok(()) };
+        for at in [range.start, range.end] {
+            compact(writer, map, &mut self.deltas, ino, at / Body::PAGE_SPAN)?;
+        }
+        Ok(())
     }
 
     /// Makes a range a hole. Its pages must be loaded.
@@ -319,6 +346,8 @@ impl Live {
         let mut segments = BTreeSet::new();
         if let Data::Mapped(map) = &mut self.data {
             map.changed.clear();
+            map.touched.clear();
+            map.touched_bytes = 0;
             segments = std::mem::take(&mut map.unlogged);
         }
         self.captured = self.version;
@@ -407,6 +436,7 @@ fn append(
         let at = offset + done as u64;
         let room = (Body::PAGE_SPAN - at % Body::PAGE_SPAN) as usize;
         let len = room.min(data.len() - done);
+        compact(writer, map, deltas, ino, at / Body::PAGE_SPAN)?;
         for extent in writer.append(ino, at, &[&data[done..done + len]])? {
             map.insert(extent, deltas);
         }
@@ -415,7 +445,49 @@ fn append(
     Ok(())
 }
 
+/// Stores a page of too many extents anew, in few: a page must fit a message. Holes in it become zeros.
+///
+/// Each run of the new extents is whole before the next: after an error the page is as good as before.
+fn compact(
+    writer: &mut SegmentWriter,
+    map: &mut FileMap,
+    deltas: &mut LiveDeltas,
+    ino: Ino,
+    page: u64,
+) -> Result<(), ChunkError> {
+    let Some(extents) = map.pages.get(&page).filter(|extents| extents.len() >= Body::PAGE_EXTENTS_MAX) else {
+        return Ok(());
+    };
+    let bounds = extents.iter().next().zip(extents.iter().last());
+    let Some((mut at, end)) = bounds.map(|(first, last)| (first.file_offset(), last.end())) else {
+        return Ok(());
+    };
+    while at < end {
+        let part = at..end.min(at + u64::from(RUN_LEN_MAX));
+        let mut bytes = vec![0; (part.end - part.start) as usize];
+        let parts = map.pages.get(&page).map(|extents| extent_parts(extents, &part)).unwrap_or_default();
+        for (offset, extent) in parts {
+            let out = &mut bytes[offset..offset + extent.len() as usize];
+            chunk::read_extent(writer.store(), ino, &extent, extent.range(), out)?;
+        }
+        for extent in writer.append(ino, at, &[&bytes])? {
+            map.insert(extent, deltas);
+        }
+        at = part.end;
+    }
+    Ok(())
+}
+
 impl FileMap {
+    /// Notes that a page will be part of the next capture.
+    fn touch(&mut self, page: u64) {
+        self.touched_bytes += EXTENT_BYTES;
+        if self.touched.insert(page) {
+            let extents = self.pages.get(&page).map_or(0, ExtentMap::len);
+            self.touched_bytes += (extents + 1) * EXTENT_BYTES;
+        }
+    }
+
     /// All extents of a file, from its record.
     fn whole(map: &ExtentMap) -> Self {
         let mut result = Self::default();
@@ -424,6 +496,8 @@ impl FileMap {
         }
         result.changed.clear();
         result.unlogged.clear();
+        result.touched.clear();
+        result.touched_bytes = 0;
         result
     }
 
@@ -431,6 +505,7 @@ impl FileMap {
         let page = extent.file_offset() / Body::PAGE_SPAN;
         self.end_page = self.end_page.max(page + 1);
         self.changed.insert(page);
+        self.touch(page);
         self.unlogged.insert(extent.segment());
         deltas.on_added(&extent);
         let added = u64::from(extent.len());
@@ -472,6 +547,8 @@ impl FileMap {
     }
 }
 
+/// An extent in a change, with its sums, about.
+const EXTENT_BYTES: usize = 64;
 /// Files whose extents map more stay in pages: their checksums alone would fill the record.
 const EMBEDDED_BYTES_MAX: u64 = 32 << 20;
 
@@ -630,5 +707,74 @@ mod tests {
                 assert_eq!(dirty.bytes, model.iter().flatten().count());
             }
         }
+    }
+
+    fn writer() -> (std::sync::Arc<chunk::MemStore>, SegmentWriter) {
+        let store = std::sync::Arc::new(chunk::MemStore::new());
+        let config = chunk::WriterConfig::new([1; 16], types::NodeId(1));
+        let mut writer = SegmentWriter::new(config, store.clone());
+        writer.add_segments((1..100).map(SegmentId));
+        (store, writer)
+    }
+
+    fn bytes_of(live: &Live, store: &dyn chunk::SegmentStore, ino: Ino) -> Vec<u8> {
+        let mut bytes = vec![0; live.size as usize];
+        let (parts, overlay) = live.read(0..live.size);
+        for (at, extent) in parts {
+            let out = &mut bytes[at..at + extent.len() as usize];
+            chunk::read_extent(store, ino, &extent, extent.range(), out).unwrap();
+        }
+        for (at, part) in overlay {
+            bytes[at..at + part.len()].copy_from_slice(&part);
+        }
+        bytes
+    }
+
+    /// Bytes here and there, stored one by one, and holes punched between: a page of extents stays small enough for
+    /// a message, and every live byte is accounted for.
+    #[test]
+    fn a_page_never_has_more_extents_than_a_message_takes() {
+        let empty = Content {
+            size: 0,
+            mtime: Timespec::default(),
+            atime: Timespec::default(),
+            ctime: Timespec::default(),
+            body: Body::Empty {},
+        };
+        let (store, mut writer) = writer();
+        let (ino, now, mut live) = (Ino(5), Timespec::default(), Live::new(&empty));
+        let mut model = vec![0; 600_000];
+        let mut largest = 0;
+        let mut changes = |live: &mut Live| {
+            let capture = live.capture(ino);
+            for (_, map) in &capture.pages {
+                largest = largest.max(map.len());
+            }
+            capture.deltas.iter().map(|(_, bytes)| bytes).sum::<i64>()
+        };
+        let mut live_bytes = 0;
+        for step in 0..20_000usize {
+            let at = step * 7919 % 300_000 * 2;
+            model[at] = step as u8 | 1;
+            live.write(at as u64, &model[at..=at], now);
+            if step % 4_000 == 3_999 {
+                live.stage(&mut writer, ino).unwrap();
+                live_bytes += changes(&mut live);
+            }
+        }
+        let end = live.size as usize;
+        live.truncate(model.len() as u64, now);
+        assert!(bytes_of(&live, &*store, ino) == model);
+        for step in 0..9_000usize {
+            let hole = (step * 31 % end) as u64..(step * 31 % end + 1) as u64;
+            live.make_room(&mut writer, ino, &hole).unwrap();
+            model[hole.start as usize] = 0;
+            live.punch(hole, now);
+        }
+        live_bytes += changes(&mut live);
+        assert!(bytes_of(&live, &*store, ino) == model);
+        assert!(largest > 4_000 && largest <= Body::PAGE_EXTENTS_MAX + 64, "{largest} extents");
+        let Data::Mapped(map) = &live.data else { panic!("too large to be inline") };
+        assert_eq!(live_bytes as u64, map.mapped_bytes);
     }
 }

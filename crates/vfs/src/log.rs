@@ -94,12 +94,12 @@ impl WriteLog {
             }
             return;
         };
-        self.bytes += weight(&change);
+        self.bytes += change.encoded_len_max();
         self.count += 1;
         if let Some(index) = self.at.insert(key, self.changes.len())
             && let Some(old) = self.changes[index].take()
         {
-            self.bytes -= weight(&old);
+            self.bytes -= old.encoded_len_max();
             self.count -= 1;
         }
         self.changes.push(Some(change));
@@ -216,39 +216,5 @@ impl LogKey {
             Change::PutOrphan { ino, .. } | Change::DeleteOrphan { ino } => Self::Orphan(*ino),
             Change::AddTotals { .. } | Change::AddLive { .. } => return None,
         })
-    }
-}
-
-/// Bytes that a change takes in a batch, about.
-fn weight(change: &Change) -> usize {
-    let body = |body: &meta::Body| match body {
-        meta::Body::Inline { data } => data.len(),
-        meta::Body::Target { path } => path.len(),
-        meta::Body::Extents { map } => map.len() * 48 + map.mapped_bytes() as usize / 4096,
-        meta::Body::Empty {} | meta::Body::Paged { .. } => 0,
-    };
-    let xattrs = |xattrs: &meta::Xattrs| match xattrs {
-        meta::Xattrs::Embedded { list } => list.iter().map(|(n, v)| n.as_bytes().len() + v.len()).sum(),
-        meta::Xattrs::Spilled {} => 0usize,
-    };
-    64 + match change {
-        Change::PutEntry { entry, .. } => {
-            entry.name.as_bytes().len()
-                + entry.covered().map_or(0, |i| 48 + body(&i.content.body) + xattrs(&i.attr.xattrs))
-        }
-        Change::PutDirectory { inode, .. } => 48 + xattrs(&inode.attr.xattrs),
-        Change::PutAttr { attr, .. } => 48 + xattrs(&attr.xattrs),
-        Change::PutContent { content, .. } => 48 + body(&content.body),
-        Change::PutExtentPage { map, .. } => map.len() * 48 + map.mapped_bytes() as usize / 4096,
-        Change::PutXattrs { list, .. } => list.iter().map(|(n, v)| n.as_bytes().len() + v.len()).sum(),
-        Change::DeleteEntry { .. }
-        | Change::PutPlacement { .. }
-        | Change::DeleteInode { .. }
-        | Change::DeleteContent { .. }
-        | Change::DeleteExtentPages { .. }
-        | Change::PutOrphan { .. }
-        | Change::DeleteOrphan { .. }
-        | Change::AddTotals { .. }
-        | Change::AddLive { .. } => 0,
     }
 }

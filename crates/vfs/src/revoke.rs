@@ -324,10 +324,22 @@ impl Core {
             return;
         }
         let list = std::mem::take(&mut self.released);
-        self.release_number += 1;
-        let open = std::mem::take(&mut self.released_open);
+        let mut open = std::mem::take(&mut self.released_open);
         self.send_batch(false);
-        self.send(ToMaster::Release { list, open });
+        // What is open is known before the directory that covered it is given away.
+        while open.len() > OPEN_REPORTS_MAX {
+            let rest = open.split_off(OPEN_REPORTS_MAX);
+            self.release_number += 1;
+            self.send(ToMaster::Release { list: Vec::new(), open });
+            open = rest;
+        }
+        for list in ToMaster::release_parts(list) {
+            self.release_number += 1;
+            for (resource, _) in &list {
+                self.released_at.insert(*resource, self.release_number);
+            }
+            self.send(ToMaster::Release { list, open: std::mem::take(&mut open) });
+        }
     }
 
     /// Children of `dir` that are open here and whose opens the master must know from now on.
@@ -414,3 +426,5 @@ impl Core {
 
 /// Rounds of invalidation after which a file read without pause is given up on, with a warning.
 const ROUNDS_MAX: u32 = 64;
+/// Open inodes in one message.
+const OPEN_REPORTS_MAX: usize = 10_000;

@@ -4,8 +4,8 @@ use types::{CodecError, Decode, Encode, Encoder};
 
 /// Magic, payload length, CRC32C of the payload: each four bytes, little endian.
 pub const FRAME_HEADER_LEN: usize = 12;
-/// Largest payload in bytes. A sender splits what would be larger.
-pub const FRAME_LEN_MAX: usize = 4 << 20;
+/// Largest payload in bytes. Senders split what would be larger: `split.rs`, and whoever fills a message.
+pub const FRAME_LEN_MAX: usize = 1 << 20;
 const MAGIC: u32 = 0x4c44_4648; // "HFDL"
 
 /// Why bytes are no frame. The connection is closed.

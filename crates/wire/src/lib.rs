@@ -5,10 +5,12 @@
 
 mod frame;
 mod from_master;
+mod split;
 mod to_master;
 
 pub use frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, FrameError, FrameHeader, decode_payload, encode_frame};
 pub use from_master::{FromMaster, Grant, GrantData, Listing};
+pub use split::{PART_BYTES, change_parts};
 pub use to_master::{
     Ahead, BYTE_MAX, ByteLock, FetchWhat, LockKind, LockOp, LockOwner, OpenReport, ReassertPart, ToMaster,
     Want,

@@ -143,6 +143,15 @@ pub enum ToMaster {
         /// Its number.
         seq: u64,
     },
+    /// A part of a batch that is too large for a frame: goes before what follows, and takes effect with it.
+    BatchPart {
+        /// The batch's number.
+        seq: BatchSeq,
+        /// As in `Batch`.
+        kept: Vec<(ResourceId, LockMode)>,
+        /// As in `Batch`.
+        changes: Vec<Change>,
+    },
 }
 
 codec_enum!(ToMaster, "message to the master", {
@@ -165,11 +174,12 @@ codec_enum!(ToMaster, "message to the master", {
     17 => Disown { segments },
     18 => Barriered { seq },
     19 => ClosesTold { seq },
+    20 => BatchPart { seq, kept, changes },
 });
 
 impl ToMaster {
     /// Labels of the kinds, in the order of [`ToMaster::kind`].
-    pub const KINDS: [&'static str; 19] = [
+    pub const KINDS: [&'static str; 20] = [
         "hello",
         "ping",
         "acquire",
@@ -189,6 +199,7 @@ impl ToMaster {
         "disown",
         "barriered",
         "closes_told",
+        "batch_part",
     ];
 
     /// Index of the message's kind in [`ToMaster::KINDS`].
@@ -213,6 +224,7 @@ impl ToMaster {
             Self::Disown { .. } => 16,
             Self::Barriered { .. } => 17,
             Self::ClosesTold { .. } => 18,
+            Self::BatchPart { .. } => 19,
         }
     }
 }
