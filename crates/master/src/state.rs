@@ -210,6 +210,10 @@ impl Master {
     /// Takes in one message. Messages of one connection must come in the order they were sent.
     pub fn handle(&mut self, clock: Clock, peer: PeerId, message: ToMaster) {
         self.clock = clock;
+        if self.failed {
+            // What it would be answered by is not what was committed. The next master hears it again.
+            return;
+        }
         match (self.peers.get(&peer).copied().flatten(), message) {
             (None, ToMaster::Hello { version, volume, rejoin, epoch: _, pid, pid_start, label, device }) => {
                 let newcomer =
@@ -411,7 +415,7 @@ impl Master {
     }
 
     pub(crate) fn send(&mut self, node: NodeId, message: FromMaster) {
-        if let Some(peer) = self.members.get(&node).and_then(|m| m.peer) {
+        if let Some(peer) = self.members.get(&node).and_then(|m| m.peer).filter(|_| !self.failed) {
             message.split(|message| self.outputs.push_back(Output::Send { peer, message }));
         }
     }

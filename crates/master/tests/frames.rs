@@ -3,73 +3,11 @@
 
 mod common;
 
-use common::{A, B, Rig};
+use common::{A, B, Rig, directory_at, file, make};
 use master::{Output, PeerId};
-use meta::{Body, Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr, Xattrs};
+use meta::{Change, FileKind};
 use types::{BatchSeq, Encode, Ino, LockMode, Name, NodeId, OpSeq, ResourceId, Timespec};
 use wire::{FRAME_LEN_MAX, FromMaster, GrantData, ReassertPart, ToMaster, Want};
-
-fn attr(kind: FileKind, parent: Ino, xattrs: Xattrs) -> InodeAttr {
-    let nlink = if kind == FileKind::Directory { 2 } else { 1 };
-    let time = Timespec::default();
-    let (mode, uid, gid, rdev, generation) = (0o755, 0, 0, 0, 1);
-    InodeAttr { kind, mode, uid, gid, nlink, rdev, generation, parent, btime: time, ctime: time, xattrs }
-}
-
-fn inode(kind: FileKind, parent: Ino, xattrs: Xattrs, body: Body) -> Box<Inode> {
-    let time = Timespec::default();
-    let content = Content { size: body.stored_bytes(), mtime: time, atime: time, ctime: time, body };
-    Box::new(Inode { attr: attr(kind, parent, xattrs), content })
-}
-
-fn xattrs(bytes: usize) -> Xattrs {
-    Xattrs::Embedded { list: vec![(Name::new(b"user.x").unwrap(), vec![1; bytes].into())] }
-}
-
-fn entry(parent: Ino, cookie: u64, ino: Ino, child: Child) -> Change {
-    let name = Name::new(format!("{cookie:0>200}").as_bytes()).unwrap();
-    Change::PutEntry { parent, cookie: Cookie(cookie), entry: Dirent { name, ino, child } }
-}
-
-fn file(parent: Ino, cookie: u64, ino: Ino, bytes: usize) -> [Change; 2] {
-    let body = Body::Inline { data: vec![7; bytes].into() };
-    let child = Child::Covered { inode: inode(FileKind::File, parent, xattrs(1000), body) };
-    [entry(parent, cookie, ino, child), Change::PutPlacement { ino, parent, cookie: Cookie(cookie) }]
-}
-
-fn directory(parent: Ino, cookie: u64, ino: Ino) -> [Change; 2] {
-    let child = Child::Own { kind: FileKind::Directory };
-    let inode = inode(FileKind::Directory, parent, xattrs(1000), Body::Empty {});
-    [entry(parent, cookie, ino, child), Change::PutDirectory { ino, inode }]
-}
-
-fn make(ino: Ino, name: &[u8], kind: FileKind, target: &[u8]) -> meta::Op {
-    let new = meta::ops::NewInode {
-        ino,
-        kind,
-        mode: 0o777,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: target.into(),
-    };
-    meta::Op::Create { parent: Ino::ROOT, name: Name::new(name).unwrap(), new, split: false }
-}
-
-/// Gives `peer` the root in EX, by way of a change.
-fn hold_root(rig: &mut Rig, peer: PeerId) {
-    let op = make(Ino(99), b"first", FileKind::File, b"");
-    let now = Timespec::default();
-    let outputs = rig.tell(peer, ToMaster::Ship { seq: OpSeq(1), acked: OpSeq(0), now, op });
-    let is_granted = |output: &Output| match output {
-        Output::Send { message: FromMaster::Shipped { grants, .. }, .. } => {
-            grants.iter().any(|g| g.resource == ResourceId::dir(Ino::ROOT) && g.mode == LockMode::Ex)
-        }
-        _ => false,
-    };
-    assert!(outputs.iter().any(is_granted), "{outputs:?}");
-}
 
 fn batch(rig: &mut Rig, peer: PeerId, seq: u64, kept: Vec<Ino>, changes: Vec<Change>) -> Vec<Output> {
     let kept = kept.into_iter().map(|ino| (ResourceId::dir(ino), LockMode::Ex)).collect();
@@ -97,13 +35,13 @@ fn is_ended(outputs: &[Output]) -> bool {
 fn parts_take_effect_with_the_end_of_their_batch_and_no_sooner() {
     let mut rig = Rig::new();
     rig.join(A, NodeId(0));
-    hold_root(&mut rig, A);
+    rig.hold_root(A);
     let seq = BatchSeq(1);
     let changes = file(Ino::ROOT, 256, Ino(100), 10).to_vec();
     let kept = vec![(ResourceId::dir(Ino(200)), LockMode::Ex)];
     assert!(messages(&rig.tell(A, ToMaster::BatchPart { seq, kept, changes })).is_empty());
     assert!(rig.value(meta::Key::Inode(Ino(100))).is_none());
-    let changes = directory(Ino::ROOT, 257, Ino(200)).to_vec();
+    let changes = directory_at(Ino::ROOT, 257, Ino(200)).to_vec();
     assert!(!is_ended(&rig.tell(A, ToMaster::Batch { seq, kept: Vec::new(), changes, sync: false })));
     assert!(rig.value(meta::Key::Inode(Ino(100))).is_some());
     // What the part declared is held: the next batch may change it.
@@ -114,7 +52,7 @@ fn parts_take_effect_with_the_end_of_their_batch_and_no_sooner() {
 fn parts_told_to_a_dead_master_are_told_again_or_forgotten() {
     let mut rig = Rig::new();
     let node = rig.join(A, NodeId(0));
-    hold_root(&mut rig, A);
+    rig.hold_root(A);
     let part = |n: u64| ToMaster::BatchPart {
         seq: BatchSeq(1),
         kept: Vec::new(),
@@ -133,7 +71,7 @@ fn parts_told_to_a_dead_master_are_told_again_or_forgotten() {
 fn a_batch_without_end_costs_its_sender_the_membership() {
     let mut rig = Rig::new();
     rig.join(A, NodeId(0));
-    hold_root(&mut rig, A);
+    rig.hold_root(A);
     let mut parts = 0;
     loop {
         let changes: Vec<Change> =
@@ -154,13 +92,13 @@ fn every_answer_to_a_walk_fits_a_frame() {
     let mut rig = Rig::new();
     rig.join(A, NodeId(0));
     rig.join(B, NodeId(0));
-    hold_root(&mut rig, A);
+    rig.hold_root(A);
     let mut next = 1000;
     let mut seq = 0;
     for n in 0..60u64 {
         let dir = Ino(100 + n);
         let parent = if n == 0 { Ino::ROOT } else { Ino(100 + (n - 1) / 3) };
-        let mut changes = directory(parent, 256 + n, dir).to_vec();
+        let mut changes = directory_at(parent, 256 + n, dir).to_vec();
         for file_number in 0..(n * 7 % 45) * 3 {
             next += 1;
             changes.extend(file(dir, 10_000 + file_number, Ino(next), (n as usize * 97) % 4097));

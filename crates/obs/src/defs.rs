@@ -111,6 +111,8 @@ metrics! {
             "Time of an operation in the node, from its arrival to its answer, waiting for tokens included.";
         errors_unknown: Counter, "errors_unknown_total", Counter, Count, Stable,
             "Failures without an error number of their own, answered with EIO.";
+        content_lost_bytes: Counter, "content_lost_bytes_total", Counter, Bytes, Stable,
+            "Bytes written here that could not be stored when another node wanted the file, or when the disk failed.";
     }
     "tokens" {
         tokens_held: Family<Gauge, (TokenKind, HeldMode)>, "tokens_held", Gauge, Count, Stable,

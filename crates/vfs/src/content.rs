@@ -190,6 +190,9 @@ impl Core {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
+        self.refuse_lost(ino)?;
+        // With little room left nothing is promised: what is written finds its place now, or is refused now.
+        let is_tight = self.is_space_tight();
         let content = self.need_content(ino, LockMode::Ex)?;
         self.need_space(data.len() as u64)?;
         let size = self.live.get(&ino).map_or(content.size, |live| live.size);
@@ -206,10 +209,8 @@ impl Core {
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
             return Err(FsError::Io.into());
         };
-        if live.failed {
-            return Err(FsError::Io.into());
-        }
-        let stored = if data.len() >= WRITE_THROUGH_LEN {
+        let stays_inline = live.is_inline() && end <= Body::INLINE_BYTES_MAX as u64;
+        let stored = if data.len() >= WRITE_THROUGH_LEN || is_tight && !stays_inline {
             live.write_through(writer, ino, at, data, now)
         } else {
             live.write(at, data, now);

@@ -60,7 +60,7 @@ pub struct Core {
     /// Files with bytes in memory only.
     pub(crate) dirty_files: BTreeSet<Ino>,
     /// Files whose content found no room at a flush.
-    pub(crate) flush_failed: BTreeSet<Ino>,
+    pub(crate) flush_failed: BTreeMap<Ino, FsError>,
     /// Files that segments are missing for, or that a shipped operation may delete, within one call.
     pub(crate) short_of_segments: BTreeSet<Ino>,
     /// Flushes that wait for segments or for shipped operations.
@@ -197,7 +197,7 @@ impl Core {
             old_content: FxHashMap::default(),
             pages: FxHashMap::default(),
             dirty_files: BTreeSet::new(),
-            flush_failed: BTreeSet::new(),
+            flush_failed: BTreeMap::new(),
             short_of_segments: BTreeSet::new(),
             flush_later: BTreeMap::new(),
             glimpsed: FxHashMap::default(),

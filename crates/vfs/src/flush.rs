@@ -3,15 +3,16 @@
 //! The order is the whole point (ARCHITECTURE.md, invariant 4): stage, sync, log. What is logged is what was
 //! captured before the sync began, so that nothing written meanwhile is named before it is durable.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chunk::SyncOutcome;
-use meta::{Body, Change, Content, Dirent};
+use meta::{Body, Change, Content, Dirent, FsError};
 use types::{Ino, LockMode, Micros, ResourceId};
 
 use crate::cache::Place;
 use crate::core::{Core, Link};
 use crate::live::Capture;
+use crate::lost::{Unstored, refusal_of};
 use crate::outputs::{Clock, Output};
 use crate::request::Reply;
 use crate::wait::{Progress, Step, Try, WaitKey};
@@ -33,8 +34,14 @@ impl Flush {
 
 impl Core {
     /// Starts to flush the content of `inos`. `None`: there was nothing that needs waiting for.
+    ///
+    /// What finds no room stays in memory and is tried again.
     pub(crate) fn flush(&mut self, inos: &[Ino]) -> Option<u64> {
-        let (captures, short) = self.capture_all(inos);
+        self.flush_or(inos, Unstored::Keep)
+    }
+
+    pub(crate) fn flush_or(&mut self, inos: &[Ino], unstored: Unstored) -> Option<u64> {
+        let (captures, short) = self.capture_all(inos, unstored);
         // Content that names no segment goes behind older content of its file that does, or it would be undone.
         let is_behind = !captures.is_empty() && self.flush_under_way(inos).is_some();
         let job = if is_behind || captures.iter().any(names_segments) {
@@ -58,7 +65,7 @@ impl Core {
     pub(crate) fn flush_postponed(&mut self) {
         for (job, inos) in std::mem::take(&mut self.flush_later) {
             let inos: Vec<Ino> = inos.into_iter().collect();
-            let (captures, short) = self.capture_all(&inos);
+            let (captures, short) = self.capture_all(&inos, Unstored::Keep);
             if short.is_empty() {
                 // Syncs run in the order given out, so this one ends after any that captured the same files.
                 self.sync_captures(job, captures);
@@ -71,8 +78,8 @@ impl Core {
     }
 
     /// Captures of files, and the files that segments are missing for: those are asked for.
-    fn capture_all(&mut self, inos: &[Ino]) -> (Vec<Capture>, BTreeSet<Ino>) {
-        let captures = inos.iter().filter_map(|ino| self.capture(*ino)).collect();
+    fn capture_all(&mut self, inos: &[Ino], unstored: Unstored) -> (Vec<Capture>, BTreeSet<Ino>) {
+        let captures = inos.iter().filter_map(|ino| self.capture(*ino, unstored)).collect();
         (captures, std::mem::take(&mut self.short_of_segments))
     }
 
@@ -113,7 +120,7 @@ impl Core {
     }
 
     /// Stages a file's newer content and takes what is to be logged of it.
-    fn capture(&mut self, ino: Ino) -> Option<Capture> {
+    fn capture(&mut self, ino: Ino, unstored: Unstored) -> Option<Capture> {
         if self.removing.contains_key(&ino) && self.live.contains_key(&ino) {
             // The master may delete it before it sees what is logged now, and refuse that.
             self.short_of_segments.insert(ino);
@@ -126,6 +133,7 @@ impl Core {
         match live.stage(writer, ino) {
             Ok(()) => {
                 self.dirty_files.remove(&ino);
+                self.flush_failed.remove(&ino);
                 Some(live.capture(ino))
             }
             Err(chunk::ChunkError::NeedSegments { .. }) => {
@@ -134,9 +142,22 @@ impl Core {
                 None
             }
             Err(error) => {
-                log::error!("content of ino {ino} cannot be stored: {error}");
-                self.flush_failed.insert(ino);
-                None
+                let refusal = refusal_of(&error);
+                match unstored {
+                    Unstored::Keep => {
+                        if self.flush_failed.insert(ino, refusal).is_none() {
+                            log::warn!("content of ino {ino} cannot be stored yet: {error}");
+                        }
+                        None
+                    }
+                    Unstored::GiveUp => {
+                        let bytes = live.drop_unstored();
+                        let capture = live.capture(ino);
+                        self.dirty_files.remove(&ino);
+                        self.lose_content(ino, bytes, refusal, &error);
+                        Some(capture)
+                    }
+                }
             }
         }
     }
@@ -148,9 +169,14 @@ impl Core {
         for failure in failures {
             log::error!("segment {} could not be made durable: {}", failure.segment, failure.error);
             self.metrics.errors_unknown.add(1);
-            for lost in failure.lost {
-                if let Some(live) = self.live.get_mut(&lost.ino) {
+            let mut lost: BTreeMap<Ino, u64> = BTreeMap::new();
+            for write in &failure.lost {
+                *lost.entry(write.ino).or_default() += u64::from(write.extent.len());
+            }
+            for (ino, bytes) in lost {
+                if let Some(live) = self.live.get_mut(&ino) {
                     live.failed = true;
+                    self.lose_content(ino, bytes, FsError::Io, &failure.error);
                 }
             }
         }
@@ -191,7 +217,7 @@ impl Core {
     pub(crate) fn log_live(&mut self, ino: Ino) {
         if self.flush_under_way(&[ino]).is_none()
             && !self.removing.contains_key(&ino)
-            && let Some(capture) = self.capture(ino)
+            && let Some(capture) = self.capture(ino, Unstored::Keep)
         {
             self.log_captures(vec![capture]);
         }
@@ -228,9 +254,7 @@ impl Core {
     }
 
     pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
-        if self.live.get(&ino).is_some_and(|live| live.failed) {
-            return Err(meta::FsError::Io.into());
-        }
+        self.refuse_lost(ino)?;
         if !progress.flushed {
             progress.flushed = true;
             self.log_atimes(&[ino]);
@@ -238,12 +262,10 @@ impl Core {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }
-        if self.flush_failed.remove(&ino) {
-            return Err(meta::FsError::NoSpace.into());
+        if let Some(refusal) = self.flush_failed.remove(&ino) {
+            return Err(refusal.into());
         }
-        if self.live.get(&ino).is_some_and(|live| live.failed) {
-            return Err(meta::FsError::Io.into());
-        }
+        self.refuse_lost(ino)?;
         progress.done = Some(Reply::Done);
         Err(self.wait_durable(progress))
     }

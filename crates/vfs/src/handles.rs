@@ -105,9 +105,7 @@ impl Core {
     pub(crate) fn try_flush(&mut self, ino: Ino, owner: LockOwner, progress: &mut Progress) -> Try<Reply> {
         self.drop_locks(ino, LockKind::Posix, owner, progress)?;
         self.lock_handles.remove(&(ino, owner));
-        if self.live.get(&ino).is_some_and(|live| live.failed) {
-            return Err(FsError::Io.into());
-        }
+        self.refuse_lost(ino)?;
         Ok(Reply::Done)
     }
 
@@ -146,6 +144,7 @@ impl Core {
         let (is_open, is_told, lookups, last_writer) =
             (known.is_open(), known.open_told, known.lookups, handle.write && known.writers == 0);
         if last_writer {
+            self.end_lost(ino);
             self.stage_closed(ino);
         }
         if is_open {

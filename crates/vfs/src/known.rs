@@ -1,5 +1,6 @@
 //! Inodes that the kernel knows, and what it may have of them.
 
+use meta::FsError;
 use rustc_hash::FxHashMap;
 use types::Ino;
 
@@ -22,6 +23,8 @@ pub struct Known {
     pub writers: u32,
     /// Whether the master knows that it is open here (OP).
     pub open_told: bool,
+    /// Content written here was lost: what writers are told until the last of them closes.
+    pub lost: Option<FsError>,
     /// Reads and writes served since its pages began to be taken back.
     pub served_while_dropping: bool,
 }
@@ -36,6 +39,7 @@ impl Default for Known {
             readers: 0,
             writers: 0,
             open_told: false,
+            lost: None,
             served_while_dropping: false,
         }
     }

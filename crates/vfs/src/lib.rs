@@ -24,6 +24,7 @@ mod live;
 mod lockop;
 mod log;
 mod memory;
+mod lost;
 mod message;
 mod namespace;
 mod outputs;

@@ -316,6 +316,12 @@ impl Live {
         Ok(())
     }
 
+    /// Gives up what is only in memory. Returns how many bytes.
+    pub fn drop_unstored(&mut self) -> u64 {
+        let Data::Mapped(map) = &mut self.data else { return 0 };
+        std::mem::take(&mut map.dirty).bytes as u64
+    }
+
     /// Takes what is to be logged. Everything must be staged.
     pub fn capture(&mut self, ino: Ino) -> Capture {
         let mut pages = Vec::new();

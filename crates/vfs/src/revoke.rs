@@ -14,6 +14,7 @@ use wire::{OpenReport, ToMaster};
 
 use crate::cache::Place;
 use crate::core::Core;
+use crate::lost::Unstored;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::view::Rights;
 use crate::wait::WaitKey;
@@ -239,7 +240,7 @@ impl Core {
             let atimes = self.atimes_under(resource);
             self.log_atimes(&atimes);
         }
-        match self.flush(&inos) {
+        match self.flush_or(&inos, Unstored::GiveUp) {
             Some(job) => {
                 if let Some(release) = self.releases.get_mut(&resource) {
                     release.stage = Stage::Flushing(job);
@@ -297,6 +298,9 @@ impl Core {
             ResourceKind::Dir => open = self.report_open(ino, release.to),
             ResourceKind::Attr => open.extend(self.report_own_open(ino)),
             ResourceKind::File | ResourceKind::Rename => {}
+        }
+        if release.from == LockMode::Ex {
+            self.drop_unlogged(resource);
         }
         if release.to == LockMode::Nl {
             self.forget_cached(resource);

@@ -39,12 +39,9 @@ impl Core {
 
     fn look_at_space(&mut self) {
         let Ok(space) = self.store.space() else { return };
-        let dirty = self
-            .dirty_files
-            .iter()
-            .filter_map(|ino| self.live.get(ino))
-            .map(|live| live.dirty_bytes() as u64);
-        let promised = dirty.sum::<u64>() + LOG_COST * self.log.bytes() as u64;
+        let dirty: u64 = self.live.values().map(|live| live.dirty_bytes() as u64).sum();
+        let unlogged: u64 = self.live.values().map(|live| live.capture_bytes() as u64).sum();
+        let promised = dirty + LOG_COST * (unlogged + self.log.bytes() as u64);
         self.space = SpaceCache {
             asked_at: self.clock.now,
             free_bytes: space.free_bytes.saturating_sub(promised),
@@ -59,6 +56,19 @@ impl Core {
         self.config.reserve_bytes.min(self.space.total_bytes / 20)
     }
 
+    /// Whether so little room is left that nothing should be promised of it: other nodes may use it meanwhile.
+    pub(crate) fn is_space_tight(&mut self) -> bool {
+        let space = self.space();
+        let margin = TIGHT_BYTES.min(space.total_bytes / 10);
+        let is_tight = space.known && space.free_bytes < self.space_reserve().saturating_add(margin);
+        let is_due = self.clock.now.since(self.space.kicked_at) >= SPACE_AGE;
+        if is_tight && is_due && !self.dirty_files.is_empty() && self.flushes.is_empty() {
+            self.space.kicked_at = self.clock.now;
+            self.flush_all();
+        }
+        is_tight
+    }
+
     /// Refuses what needs room on a full volume: the rest is for removals.
     pub(crate) fn need_space(&mut self, bytes: u64) -> Try<()> {
         if !self.has_space(bytes) {
@@ -71,8 +81,13 @@ impl Core {
         // What was removed here gives its room back once the master knows.
         if self.clock.now.since(self.space.kicked_at) >= SPACE_AGE {
             self.space.kicked_at = self.clock.now;
-            self.flush_all();
-            self.send_batch(true);
+            if !self.live.is_empty() {
+                self.flush_all();
+            }
+            // Each batch takes of the little that is left: none is sent for nothing.
+            if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() {
+                self.send_batch(true);
+            }
         }
         Err(FsError::NoSpace.into())
     }
@@ -83,6 +98,8 @@ impl Core {
     }
 }
 
+/// Room beside the reserve below which writes are stored at once.
+const TIGHT_BYTES: u64 = 64 << 20;
 const SPACE_AGE: Micros = Micros::from_millis(100);
 /// The engine writes a change to its journal and again when it sorts it away.
 const LOG_COST: u64 = 2;

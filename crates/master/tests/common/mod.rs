@@ -7,9 +7,11 @@ use std::sync::Arc;
 use chunk::MemStore;
 use kv::{Claim, Engine, MemDisk};
 use master::{Clock, Config, Master, Output, PeerId};
-use meta::{Change, Key, SegmentRecord};
+use meta::{
+    Body, Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr, Key, SegmentRecord, Xattrs,
+};
 use obs::Metrics;
-use types::{BatchSeq, Epoch, Micros, NodeId, SegmentId, Timespec};
+use types::{BatchSeq, Epoch, Ino, LockMode, Micros, Name, NodeId, OpSeq, ResourceId, SegmentId, Timespec};
 use wire::{FromMaster, PROTOCOL_VERSION, ToMaster};
 
 const VOLUME: [u8; 16] = [7; 16];
@@ -92,6 +94,20 @@ impl Rig {
         self.outputs()
     }
 
+    /// Gives `peer` the root in EX, by way of a change.
+    pub fn hold_root(&mut self, peer: PeerId) {
+        let op = make(Ino(99), b"first", FileKind::File, b"");
+        let now = Timespec::default();
+        let outputs = self.tell(peer, ToMaster::Ship { seq: OpSeq(1), acked: OpSeq(0), now, op });
+        let is_granted = |output: &Output| match output {
+            Output::Send { message: FromMaster::Shipped { grants, .. }, .. } => {
+                grants.iter().any(|g| g.resource == ResourceId::dir(Ino::ROOT) && g.mode == LockMode::Ex)
+            }
+            _ => false,
+        };
+        assert!(outputs.iter().any(is_granted), "{outputs:?}");
+    }
+
     pub fn reserve(&mut self, peer: PeerId, segments: u32) -> SegmentId {
         let outputs = self.tell(peer, ToMaster::Reserve { inodes: 0, segments });
         let first = outputs.iter().find_map(|output| match output {
@@ -142,4 +158,56 @@ fn open(engine: &Arc<dyn Engine>, now: Micros) -> Master {
     };
     let clock = Clock { now, wall: Timespec::default() };
     Master::open(clock, Arc::clone(engine), config, Arc::new(Metrics::new())).unwrap()
+}
+
+pub fn attr(kind: FileKind, parent: Ino, xattrs: Xattrs) -> InodeAttr {
+    let nlink = if kind == FileKind::Directory { 2 } else { 1 };
+    let time = Timespec::default();
+    let (mode, uid, gid, rdev, generation) = (0o755, 0, 0, 0, 1);
+    InodeAttr { kind, mode, uid, gid, nlink, rdev, generation, parent, btime: time, ctime: time, xattrs }
+}
+
+pub fn inode(kind: FileKind, parent: Ino, xattrs: Xattrs, body: Body) -> Box<Inode> {
+    let time = Timespec::default();
+    let content = Content { size: body.stored_bytes(), mtime: time, atime: time, ctime: time, body };
+    Box::new(Inode { attr: attr(kind, parent, xattrs), content })
+}
+
+pub fn xattrs(bytes: usize) -> Xattrs {
+    Xattrs::Embedded { list: vec![(Name::new(b"user.x").unwrap(), vec![1; bytes].into())] }
+}
+
+pub fn entry(parent: Ino, cookie: u64, ino: Ino, child: Child) -> Change {
+    let name = Name::new(format!("{cookie:0>200}").as_bytes()).unwrap();
+    Change::PutEntry { parent, cookie: Cookie(cookie), entry: Dirent { name, ino, child } }
+}
+
+pub fn file(parent: Ino, cookie: u64, ino: Ino, bytes: usize) -> [Change; 2] {
+    let body = Body::Inline { data: vec![7; bytes].into() };
+    let child = Child::Covered { inode: inode(FileKind::File, parent, xattrs(1000), body) };
+    [entry(parent, cookie, ino, child), Change::PutPlacement { ino, parent, cookie: Cookie(cookie) }]
+}
+
+pub fn directory_at(parent: Ino, cookie: u64, ino: Ino) -> [Change; 2] {
+    let child = Child::Own { kind: FileKind::Directory };
+    let inode = inode(FileKind::Directory, parent, xattrs(1000), Body::Empty {});
+    [entry(parent, cookie, ino, child), Change::PutDirectory { ino, inode }]
+}
+
+pub fn make(ino: Ino, name: &[u8], kind: FileKind, target: &[u8]) -> meta::Op {
+    let new = meta::ops::NewInode {
+        ino,
+        kind,
+        mode: 0o777,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: target.into(),
+    };
+    meta::Op::Create { parent: Ino::ROOT, name: Name::new(name).unwrap(), new, split: false }
+}
+
+pub fn directory(parent: Ino, ino: Ino) -> Vec<Change> {
+    directory_at(parent, 256, ino).to_vec()
 }

@@ -1,0 +1,325 @@
+//! Content that finds no room: the revoke goes on, what was stored is kept, who wrote the rest is told.
+//!
+//! A core alone; the test plays its master and its disk.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use chunk::{Action, Fault, MemStore, SegmentStore};
+use meta::{Body, Change, Content, FileKind, FsError, Inode, InodeAttr, Xattrs};
+use obs::Metrics;
+use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, ResourceKind, Timespec};
+use vfs::{Clock, Config, Core, HandleId, MakeSpec, OpenMode, Output, Reply, Request, RequestId, WriteData};
+use wire::{FromMaster, Grant, GrantData, Listing, LockOwner, ToMaster};
+
+const VOLUME: [u8; 16] = [7; 16];
+const KIB: usize = 1 << 10;
+
+struct Rig {
+    core: Core,
+    store: MemStore,
+    metrics: Arc<Metrics>,
+    now: Micros,
+    /// What the node said, batches and releases.
+    said: Vec<ToMaster>,
+    replies: Vec<(RequestId, Reply)>,
+    next: u64,
+}
+
+impl Rig {
+    /// A member that holds the root directory, which is empty, in EX.
+    fn new() -> Self {
+        Self::with_capacity(u64::MAX)
+    }
+
+    fn with_capacity(bytes: u64) -> Self {
+        let (store, metrics) = (MemStore::new(), Arc::new(Metrics::new()));
+        store.set_capacity(bytes);
+        let core = Core::new(Config::default(), VOLUME, Arc::new(store.clone()), Arc::clone(&metrics));
+        let (said, replies) = (Vec::new(), Vec::new());
+        let mut rig = Self { core, store, metrics, now: Micros(1_000_000), said, replies, next: 1 };
+        rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
+        rig.hear(FromMaster::Welcome {
+            node: NodeId(1),
+            epoch: Epoch(1),
+            lease_us: 1_000_000_000,
+            token_share: 1_000_000,
+            cookie_key: [9; 16].into(),
+            batch_applied: BatchSeq(0),
+            reassert: false,
+        });
+        let (first_inode, first_segment) = (Ino(100), 1);
+        rig.hear(FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 });
+        let Reply::NoEntry(_) = rig.ask(Request::Lookup { parent: Ino::ROOT, name: b"none"[..].into() })
+        else {
+            panic!("the root is empty")
+        };
+        rig
+    }
+
+    fn clock(&self) -> Clock {
+        Clock { now: self.now, wall: Timespec::default() }
+    }
+
+    fn hear(&mut self, message: FromMaster) {
+        self.core.handle_message(self.clock(), message);
+        self.run();
+    }
+
+    /// Carries out what the core orders, as a driver, a kernel, a disk and a master that grants everything.
+    fn run(&mut self) {
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::Reply(id, reply) => self.replies.push((id, reply)),
+                Output::Invalidate { job, .. } => self.core.invalidated(self.clock(), job),
+                Output::Sync { job, plan } => {
+                    let outcome = plan.run(&self.store);
+                    self.core.synced(self.clock(), job, outcome);
+                }
+                Output::Send(ToMaster::Acquire { request, .. }) => {
+                    let grants = vec![root_grant()];
+                    let message =
+                        FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None };
+                    self.core.handle_message(self.clock(), message);
+                }
+                Output::Send(message) => {
+                    if let ToMaster::Batch { seq, .. } = &message {
+                        self.core.handle_message(self.clock(), FromMaster::Durable { seq: *seq });
+                    }
+                    self.said.push(message);
+                }
+                Output::Left | Output::Lost(_) => panic!("the node left"),
+            }
+        }
+    }
+
+    fn ask(&mut self, request: Request) -> Reply {
+        let id = RequestId(self.next);
+        self.next += 1;
+        let reply = self.core.submit(self.clock(), id, request);
+        self.run();
+        reply.unwrap_or_else(|| {
+            let at = self.replies.iter().position(|(of, _)| *of == id).expect("an answer");
+            self.replies.remove(at).1
+        })
+    }
+
+    fn create(&mut self, name: &str) -> (Ino, HandleId) {
+        let spec = MakeSpec {
+            kind: FileKind::File,
+            mode: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: Box::default(),
+        };
+        let open = OpenMode { write: true, ..OpenMode::default() };
+        let name = name.as_bytes().into();
+        let reply = self.ask(Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true });
+        let Reply::Created(entry, opened) = reply else { panic!("{reply:?}") };
+        (entry.attr.ino, opened.handle)
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, len: usize) -> Result<(), FsError> {
+        let data = WriteData(vec![7; len].into());
+        match self.ask(Request::Write { ino, offset, data, append: false, kill_privileges: false }) {
+            Reply::Written { .. } => Ok(()),
+            Reply::Error(error) => Err(error),
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn fsync(&mut self, ino: Ino) -> Result<(), FsError> {
+        done(self.ask(Request::Fsync { ino }))
+    }
+
+    fn close(&mut self, ino: Ino) -> Result<(), FsError> {
+        done(self.ask(Request::Flush { ino, owner: LockOwner(1) }))
+    }
+
+    /// Asks a right back and returns whether that was answered at once.
+    fn revoke(&mut self, resource: ResourceId, to: LockMode) -> bool {
+        self.now = self.now + Micros(1_000_000);
+        self.hear(FromMaster::Revoke { list: vec![(resource, to)], speculative: false });
+        let is_given = |(given, mode): &(ResourceId, LockMode)| *given == resource && to.permits(*mode);
+        let mut said = self.said.iter();
+        said.any(|m| matches!(m, ToMaster::Release { list, .. } if list.iter().any(is_given)))
+    }
+
+    /// Asks everything back that covers the content of `inos`, which are open for writing.
+    fn revoke_content(&mut self, inos: &[Ino], to: LockMode) -> bool {
+        let root = self.revoke(ResourceId::dir(Ino::ROOT), to);
+        inos.iter().fold(root, |all, ino| self.revoke(ResourceId::file(*ino), to) && all)
+    }
+
+    /// The content of `ino` as last told to the master.
+    fn logged(&self, ino: Ino) -> Option<Content> {
+        let changes = self.said.iter().flat_map(|message| match message {
+            ToMaster::Batch { changes, .. } => &changes[..],
+            _ => &[],
+        });
+        let content = changes.filter_map(|change| match change {
+            Change::PutEntry { entry, .. } if entry.ino == ino => {
+                entry.covered().map(|inode| inode.content.clone())
+            }
+            Change::PutContent { ino: of, content } if *of == ino => Some(content.clone()),
+            _ => None,
+        });
+        content.last()
+    }
+}
+
+fn done(reply: Reply) -> Result<(), FsError> {
+    match reply {
+        Reply::Done => Ok(()),
+        Reply::Error(error) => Err(error),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+fn root_grant() -> Grant {
+    let time = Timespec::default();
+    let attr = InodeAttr {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        nlink: 2,
+        rdev: 0,
+        generation: 1,
+        parent: Ino::ROOT,
+        btime: time,
+        ctime: time,
+        xattrs: Xattrs::NONE,
+    };
+    let content = Content { size: 0, mtime: time, atime: time, ctime: time, body: Body::Empty {} };
+    let inode = Box::new(Inode { attr, content });
+    let listing = Listing { after: 0, entries: Vec::new(), complete: true };
+    let resource = ResourceId { ino: Ino::ROOT, kind: ResourceKind::Dir };
+    Grant { resource, mode: LockMode::Ex, data: GrantData::Directory { inode, listing } }
+}
+
+#[test]
+fn a_revoke_on_a_full_disk_loses_what_finds_no_room_and_nothing_else() {
+    for fault in [Fault::Full, Fault::Io] {
+        for to in [LockMode::Pr, LockMode::Nl] {
+            let mut rig = Rig::new();
+            let (whole, _) = rig.create("whole");
+            let (torn, handle) = rig.create("torn");
+            rig.write(whole, 0, 60 * KIB).unwrap();
+            rig.write(torn, 0, 60 * KIB).unwrap();
+            rig.write(torn, 200 * KIB as u64, 60 * KIB).unwrap();
+            // Files are stored in the order of their numbers: of the second one the second piece finds no room.
+            rig.store.fail(Action::Write, 2, fault);
+            assert!(rig.revoke_content(&[whole, torn], to), "the revokes are answered");
+            assert_eq!(rig.logged(whole).unwrap().body.stored_bytes(), 60 * KIB as u64);
+            let content = rig.logged(torn).unwrap();
+            assert_eq!((content.body.stored_bytes(), content.size), (60 * KIB as u64, 260 * KIB as u64));
+            assert_eq!(rig.metrics.content_lost_bytes.get(), 60 * KIB as u64);
+
+            let expected = if fault == Fault::Full { FsError::NoSpace } else { FsError::Io };
+            assert_eq!(rig.write(torn, 0, 10), Err(expected));
+            assert_eq!(rig.fsync(torn), Err(expected));
+            assert_eq!(rig.close(torn), Err(expected));
+            assert_eq!(rig.close(torn), Err(expected), "and every other descriptor of it");
+            assert_eq!(rig.close(whole), Ok(()));
+            done(rig.ask(Request::Release { ino: torn, handle, flock: None })).unwrap();
+            assert_eq!(rig.close(torn), Ok(()), "until the last of them is closed");
+        }
+    }
+}
+
+#[test]
+fn what_finds_no_room_is_kept_as_long_as_nobody_else_wants_it() {
+    let mut rig = Rig::new();
+    let (ino, _) = rig.create("kept");
+    rig.write(ino, 0, 60 * KIB).unwrap();
+    rig.store.fail(Action::Write, 0, Fault::Full);
+    assert_eq!(rig.fsync(ino), Err(FsError::NoSpace));
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 0);
+    assert_eq!(rig.fsync(ino), Ok(()), "there is room again");
+    assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 60 * KIB as u64);
+}
+
+#[test]
+fn a_failure_that_was_made_good_is_not_reported_later() {
+    let mut rig = Rig::new();
+    let (ino, _) = rig.create("late");
+    rig.write(ino, 0, 60 * KIB).unwrap();
+    rig.store.fail(Action::Write, 0, Fault::Full);
+    for _ in 0..3 {
+        // The commit interval has it stored, once in vain, then with room, and logged with the next batch.
+        rig.now = rig.now + Micros(2_000_000);
+        rig.core.handle_timeout(rig.clock());
+        rig.run();
+    }
+    assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 60 * KIB as u64);
+    assert_eq!(rig.fsync(ino), Ok(()));
+}
+
+#[test]
+fn a_failed_sync_is_told_until_the_file_is_closed_and_does_not_come_back() {
+    let mut rig = Rig::new();
+    let (ino, handle) = rig.create("unsynced");
+    rig.write(ino, 0, 60 * KIB).unwrap();
+    rig.store.fail(Action::Sync, 0, Fault::Io);
+    assert_eq!(rig.fsync(ino), Err(FsError::Io));
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 60 * KIB as u64);
+    assert_eq!(rig.write(ino, 0, 10), Err(FsError::Io));
+    done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
+    let Reply::Attr(attr, _) = rig.ask(Request::GetAttr { ino }) else { panic!("no attributes") };
+    assert_eq!(attr.size, 0, "the file is as it was last stored");
+    assert!(rig.revoke(ResourceId::dir(Ino::ROOT), LockMode::Nl));
+    assert_eq!(rig.logged(ino).unwrap().size, 0);
+}
+
+#[test]
+fn with_little_room_left_nothing_is_promised_of_it() {
+    let room = 200 << 20;
+    let mut rig = Rig::with_capacity(room);
+    let (ino, _) = rig.create("small");
+    rig.write(ino, 0, 8 * KIB).unwrap();
+    let stored = |rig: &Rig| rig.store.list().unwrap().iter().map(|(_, len)| *len).sum::<u64>();
+    assert_eq!(stored(&rig), 0, "there is room: it may wait");
+    // Others take the room.
+    let mut rig = Rig::with_capacity(16 << 20);
+    let (ino, _) = rig.create("small");
+    let mut offset = 0;
+    let error = loop {
+        match rig.write(ino, offset, 8 * KIB) {
+            Ok(()) => offset += 8 * KIB as u64,
+            Err(error) => break error,
+        }
+        assert!(stored(&rig) + (2 << 20) >= offset, "{offset} bytes are promised");
+    };
+    assert_eq!(error, FsError::NoSpace);
+    assert!(offset > 8 << 20, "{offset}");
+    assert!(rig.revoke_content(&[ino], LockMode::Pr));
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 0);
+    assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), offset);
+}
+
+#[test]
+fn who_tries_again_and_again_on_a_full_disk_uses_nothing_up() {
+    let mut rig = Rig::with_capacity(1);
+    let mut said = Vec::new();
+    for _ in 0..50 {
+        rig.now = rig.now + Micros(150_000);
+        let spec = MakeSpec {
+            kind: FileKind::File,
+            mode: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: Box::default(),
+        };
+        let open = OpenMode { write: true, ..OpenMode::default() };
+        let request =
+            Request::Create { parent: Ino::ROOT, name: b"no"[..].into(), spec, open, exclusive: true };
+        assert!(matches!(rig.ask(request), Reply::Error(FsError::NoSpace)));
+        said.extend(rig.said.drain(..).filter(|m| matches!(m, ToMaster::Batch { .. })));
+    }
+    assert!(said.is_empty(), "{} batches, each of which takes room", said.len());
+}
