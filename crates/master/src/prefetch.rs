@@ -20,7 +20,14 @@ type AskBack = BTreeMap<NodeId, Vec<(ResourceId, LockMode)>>;
 impl Master {
     /// Adds grants of directories that a walk through `dir` will come to, and asks back what lies there and is
     /// held by others: the next step of the walk finds it free. What `grants` has takes `taken` bytes already.
-    pub(crate) fn prefetch(&mut self, node: NodeId, dir: Ino, ahead: Ahead, grants: &mut Vec<Grant>, taken: usize) {
+    pub(crate) fn prefetch(
+        &mut self,
+        node: NodeId,
+        dir: Ino,
+        ahead: Ahead,
+        grants: &mut Vec<Grant>,
+        taken: usize,
+    ) {
         let window = window_of(&ahead);
         let Some(first) = grants.first().filter(|_| window > 0) else { return };
         let mut bytes = taken;

@@ -30,6 +30,6 @@ fn what_a_failed_batch_held_is_not_granted_without_it() {
     let list = vec![(own.0, LockMode::Nl)];
     assert!(rig.tell(A, ToMaster::Release { list, open: Vec::new() }).is_empty());
     let want = Want::Directory { ino: Ino(100) };
-    assert!(rig.tell(B, ToMaster::Acquire { request: 1, want }).is_empty());
+    assert!(rig.tell(B, ToMaster::Acquire { request: 1, want, ahead: Default::default() }).is_empty());
     assert!(rig.wait().is_empty());
 }

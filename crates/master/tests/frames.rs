@@ -111,13 +111,16 @@ fn every_answer_to_a_walk_fits_a_frame() {
     let list = list.chain([(ResourceId::dir(Ino::ROOT), LockMode::Nl)]).collect();
     rig.tell(A, ToMaster::Release { list, open: Vec::new() });
     let (mut asked, mut granted, mut largest) = (vec![Ino::ROOT], std::collections::BTreeSet::new(), 0);
+    let ahead = wire::Ahead { window: 512, dirs: Vec::new() };
     let mut request = 0;
     while let Some(ino) = asked.pop() {
         if granted.contains(&ino) {
             continue;
         }
         request += 1;
-        let answers = messages(&rig.tell(B, ToMaster::Acquire { request, want: Want::Directory { ino } }));
+        let answers = messages(
+            &rig.tell(B, ToMaster::Acquire { request, want: Want::Directory { ino }, ahead: ahead.clone() }),
+        );
         for answer in answers {
             largest = largest.max(answer.to_bytes().len());
             let FromMaster::Acquired { grants, error: None, .. } = answer else { panic!("{answer:?}") };
@@ -143,7 +146,7 @@ fn what_a_new_master_tells_again_comes_in_as_many_forgets_as_it_takes() {
     let nodes = [rig.join(A, NodeId(0)), rig.join(B, NodeId(0))];
     let want = Want::Directory { ino: Ino::ROOT };
     for peer in [A, B] {
-        rig.tell(peer, ToMaster::Acquire { request: 1, want });
+        rig.tell(peer, ToMaster::Acquire { request: 1, want, ahead: Default::default() });
     }
     // Results that their sender does not acknowledge pile up: here as large as names and values can be.
     for n in 1..=40u64 {
@@ -191,7 +194,8 @@ fn what_a_new_master_tells_again_comes_in_as_many_forgets_as_it_takes() {
     let want = Want::Directory { ino: Ino::ROOT };
     for (index, (peer, seq, _)) in forgets.iter().enumerate() {
         if index == 0 {
-            let asked = messages(&rig.tell(A, ToMaster::Acquire { request: 9, want }));
+            let asked =
+                messages(&rig.tell(A, ToMaster::Acquire { request: 9, want, ahead: Default::default() }));
             assert!(asked.is_empty(), "{asked:?}");
         }
         let outputs = messages(&rig.tell(*peer, ToMaster::Forgotten { seq: *seq, open: Vec::new() }));
