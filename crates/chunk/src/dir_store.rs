@@ -164,6 +164,22 @@ impl SegmentStore for DirStore {
         handle.file.set_len(len).map_err(|source| from_io(source, Action::Seal, segment))
     }
 
+    fn trim(&self, segment: SegmentId) -> Result<u64, ChunkError> {
+        let failed = |errno: Errno| from_errno(errno, Action::Seal, segment);
+        // Looked at by name: most have nothing to give back, and need no descriptor.
+        let name = file_name(segment);
+        let stat = rustix::fs::statat(&self.dir, &name, rustix::fs::AtFlags::empty()).map_err(failed)?;
+        let reserved = reserved_bytes(&stat);
+        if reserved == 0 {
+            return Ok(0);
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty()).map_err(failed)?;
+        rustix::fs::ftruncate(&file, stat.st_size as u64).map_err(failed)?;
+        let left = reserved_bytes(&rustix::fs::fstat(&file).map_err(failed)?);
+        Ok(reserved.saturating_sub(left))
+    }
+
     fn delete(&self, segment: SegmentId) -> Result<(), ChunkError> {
         self.open.lock().remove(segment);
         self.remove_file(segment).map_err(|errno| from_errno(errno, Action::Delete, segment))
@@ -321,6 +337,17 @@ fn read_all(file: &File, mut offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::R
     }
     Ok(())
 }
+
+/// Bytes of blocks behind the end of a file.
+fn reserved_bytes(stat: &rustix::fs::Stat) -> u64 {
+    let block = (stat.st_blksize as u64).max(1);
+    let needed = (stat.st_size as u64).next_multiple_of(block);
+    // The map of a file takes blocks, too.
+    (stat.st_blocks as u64 * 512).saturating_sub(needed + RESERVED_MIN)
+}
+
+/// Less is not looked at.
+const RESERVED_MIN: u64 = 64 << 10;
 
 fn file_name(segment: SegmentId) -> String {
     format!("{:016x}.seg", segment.0)

@@ -45,6 +45,11 @@ pub trait SegmentStore: Send + Sync {
     /// Ends a synced segment at `len` bytes and gives back what was reserved for it. No write follows.
     fn seal(&self, segment: SegmentId, len: u64) -> Result<(), ChunkError>;
 
+    /// Gives back what is reserved behind the bytes of a segment that nobody writes any more. Returns how many bytes.
+    fn trim(&self, _segment: SegmentId) -> Result<u64, ChunkError> {
+        Ok(0)
+    }
+
     /// Removes a segment. It may come back after a power loss: who deletes looks at [`list`](Self::list).
     fn delete(&self, segment: SegmentId) -> Result<(), ChunkError>;
 

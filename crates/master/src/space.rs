@@ -29,6 +29,8 @@ pub(crate) struct Space {
     round: Option<Round>,
     /// When the next round begins, if one is due.
     round_due: Option<Micros>,
+    /// Segments whose reserve was given back, or is about to be.
+    trimmed: BTreeSet<SegmentId>,
     /// When the store is listed next.
     list_due: Option<Micros>,
 }
@@ -186,6 +188,7 @@ impl Master {
         }
         for segment in deleted {
             self.space.empty.remove(segment);
+            self.space.trimmed.remove(segment);
         }
         self.metrics.segments_deleted.add(deleted.len() as u64);
         let pause = if deleted.len() < round.list.len() { PAUSE_RETRY } else { PAUSE_ROUND };
@@ -210,6 +213,13 @@ impl Master {
         self.consider_cleaning(listed, &records);
         let next = SegmentId(self.volume.next_segment);
         let files = listed.iter().map(|(segment, _)| *segment).filter(|segment| *segment < next);
+        // A writer that died left them as they were.
+        let is_left = |s: &SegmentId| records.contains_key(s) && !owned.contains(s) && !self.is_cleaners(*s);
+        let mut trims: Vec<SegmentId> = files.clone().filter(is_left).collect();
+        trims.retain(|segment| self.space.trimmed.insert(*segment));
+        if !trims.is_empty() {
+            self.outputs.push_back(Output::TrimSegments { list: trims });
+        }
         for segment in files.chain(records.keys().copied()) {
             let live_bytes = records.get(&segment).map_or(0, |record| record.live_bytes);
             let is_known = !damaged.contains(&segment);

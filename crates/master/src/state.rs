@@ -73,6 +73,11 @@ pub enum Output {
         /// Which.
         list: Vec<SegmentId>,
     },
+    /// Give back what is reserved behind the end of these segments, which nobody writes any more.
+    TrimSegments {
+        /// Which.
+        list: Vec<SegmentId>,
+    },
     /// List the store's segments and report [`Master::segments_listed`].
     ListSegments,
     /// Look which files these segments were written for and report [`Master::files_found`].

@@ -134,3 +134,25 @@ fn more_segments_than_one_page_of_a_scan_are_all_kept() {
     rig.listed(&all);
     assert_eq!(barriers(&rig.wait()), []);
 }
+
+#[test]
+fn what_a_dead_member_reserved_is_given_back_once() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    let (of_a, of_b) = (rig.reserve(A, 4), rig.reserve(B, 4));
+    rig.add_live(A, 1, of_a, 500);
+    rig.add_live(B, 1, of_b, 500);
+    let trims = |outputs: &[Output]| -> Vec<SegmentId> {
+        let lists = outputs.iter().filter_map(|output| match output {
+            Output::TrimSegments { list } => Some(list.clone()),
+            _ => None,
+        });
+        lists.flatten().collect()
+    };
+    assert_eq!(trims(&rig.listed(&[of_a, of_b])), [], "they may be written to");
+    rig.master.disconnected(rig.clock(), A, true);
+    rig.wait();
+    assert_eq!(trims(&rig.listed(&[of_a, of_b])), [of_a]);
+    assert_eq!(trims(&rig.listed(&[of_a, of_b])), []);
+}

@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn a_writer_that_may_not_wait_gives_up() {
         let (writer, _reader, thread) = pair(WhenFull::Fail);
-        let big = FromMaster::Refused { reason: "x".repeat(1 << 20) };
+        let big = FromMaster::Refused { reason: "x".repeat((1 << 20) - 64) };
         let full = (0..1_000).find_map(|_| writer.send(&big).err());
         assert_eq!(full, Some(SendError::Full));
         writer.close();
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn what_was_queued_is_written_before_the_end() {
         let (writer, mut reader, thread) = pair(WhenFull::Fail);
-        let big = FromMaster::Refused { reason: "x".repeat(1 << 20) };
+        let big = FromMaster::Refused { reason: "x".repeat((1 << 20) - 64) };
         for _ in 0..20 {
             writer.send(&big).unwrap();
         }

@@ -246,6 +246,7 @@ impl Service {
             }
             Output::Sync { job } => self.syncs.push(job),
             Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
+            Output::TrimSegments { list } => self.segment_jobs.push(SegmentJob::Trim(list)),
             Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
             Output::FindFiles { list } => self.segment_jobs.push(SegmentJob::FindFiles(list)),
             Output::CopyExtents { segments, list } => {
@@ -412,6 +413,7 @@ impl Service {
                         list.into_iter().filter(|segment| is_deleted(&*shell.store, *segment)).collect();
                     self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
                 }
+                SegmentJob::Trim(list) => trim_segments(&*shell.store, &list),
                 SegmentJob::FindFiles(list) => {
                     let files = find_files(&*shell.store, &list);
                     self.with_master(|master, clock| master.files_found(clock, &files));
@@ -472,12 +474,28 @@ impl Service {
 enum SegmentJob {
     /// These removed.
     Delete(Vec<SegmentId>),
+    /// What is reserved behind the end of these given back.
+    Trim(Vec<SegmentId>),
     /// All of them listed.
     List,
     /// The files found that these were written for.
     FindFiles(Vec<SegmentId>),
     /// Extents of files copied to fresh segments.
     Copy(Vec<SegmentId>, Vec<(Ino, chunk::Extent)>),
+}
+
+/// Gives back what dead writers had reserved. What cannot be given back now is tried again by the next master.
+fn trim_segments(store: &dyn SegmentStore, list: &[SegmentId]) {
+    let mut bytes = 0;
+    for segment in list {
+        match store.trim(*segment) {
+            Ok(given) => bytes += given,
+            Err(error) => log::warn!("segment {segment} keeps its reserve: {}", describe(&error)),
+        }
+    }
+    if bytes > 0 {
+        log::info!("{bytes} bytes reserved by nodes that are gone are given back");
+    }
 }
 
 /// Files that segments were written for. One that cannot be read is left to itself.
@@ -530,7 +548,7 @@ fn is_deleted(store: &dyn SegmentStore, segment: SegmentId) -> bool {
 }
 
 /// Opens the engine under the next generation.
-fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError> {
+pub(crate) fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError> {
     let total_bytes = volume.space()?.total_bytes;
     let options = kv_fjall::Options {
         memtable_bytes: (total_bytes / 64).clamp(1 << 20, 16 << 20),

@@ -61,6 +61,10 @@ impl SegmentStore for VolumeStore {
         self.segments.seal(segment, len)
     }
 
+    fn trim(&self, segment: SegmentId) -> Result<u64, ChunkError> {
+        self.segments.trim(segment)
+    }
+
     fn delete(&self, segment: SegmentId) -> Result<(), ChunkError> {
         self.segments.delete(segment)
     }

@@ -7,6 +7,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ fn main() {
         return be_node();
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
         ("a_signal_unmounts_and_flushes", a_signal_unmounts_and_flushes),
         ("a_signal_ends_a_mount_in_use", a_signal_ends_a_mount_in_use),
         ("survivors_go_on_when_the_master_is_killed", survivors_go_on_when_the_master_is_killed),
@@ -28,6 +29,7 @@ fn main() {
         ("what_was_synced_survives_the_death_of_all", what_was_synced_survives_the_death_of_all),
         ("with_sync_every_change_survives_at_once", with_sync_every_change_survives_at_once),
         ("with_dirsync_every_name_survives_at_once", with_dirsync_every_name_survives_at_once),
+        ("what_a_killed_node_reserved_comes_back", what_a_killed_node_reserved_comes_back),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
         let Some(scratch) = Scratch::new() else { return };
@@ -237,4 +239,35 @@ fn with_sync_every_change_survives_at_once(scratch: &Scratch) {
 fn with_dirsync_every_name_survives_at_once(scratch: &Scratch) {
     let (names, _) = killed_right_after_changes(scratch, "dirsync");
     assert_eq!(names, ["f", "g"]);
+}
+
+/// A killed node leaves its segment as it was, reserved to its full length: the survivor gives that back, and so does
+/// the next mount when nobody survived.
+fn what_a_killed_node_reserved_comes_back(scratch: &Scratch) {
+    let used = || {
+        let segments = fs::read_dir(scratch.volume().join("segments")).unwrap();
+        let blocks =
+            |entry: std::io::Result<fs::DirEntry>| entry.unwrap().metadata().map_or(0, |m| m.blocks());
+        segments.map(blocks).sum::<u64>() * 512
+    };
+    let content = "x".repeat(300_000);
+    let a = Node::start(scratch, "a");
+    let b = Node::start(scratch, "b");
+    write_synced(&a.path("of-a"), &content);
+    write_synced(&b.path("of-b"), &content);
+    let before = used();
+    if before < 16 << 20 {
+        println!("skipped: this file system reserves nothing");
+        return;
+    }
+    b.kill();
+    wait_until("the reserve of a killed member", || used() < before - before / 3);
+    assert_eq!(fs::read_to_string(a.path("of-b")).unwrap(), content);
+    a.kill();
+    let a = Node::start(scratch, "a2");
+    wait_until("the reserve of all", || used() < 2 << 20);
+    for name in ["of-a", "of-b"] {
+        assert_eq!(fs::read_to_string(a.path(name)).unwrap(), content);
+    }
+    assert!(a.terminate());
 }

@@ -715,9 +715,9 @@ impl Cluster {
                         master.extents_copied(clock, copies);
                     }
                 }
+                master::Output::TrimSegments { .. } => {}
                 master::Output::ListSegments => {
-                    let listed = self.store.list().expect("segments in memory are listed");
-                    let clock = self.master_clock();
+                    let (clock, listed) = (self.master_clock(), self.store.list().expect("all of them"));
                     if let Some(master) = self.master.as_mut() {
                         master.segments_listed(clock, &listed);
                     }

@@ -160,3 +160,29 @@ fn a_full_disk_is_told_and_what_was_stored_stands() {
     assert_eq!(small[0].segment(), SegmentId(2));
     assert_eq!(store.list().unwrap().len(), 2);
 }
+
+#[test]
+fn what_a_dead_writer_reserved_is_given_back() {
+    let dir = TempDir::new("trim");
+    let store = DirStore::open_with_reserve(&dir.path, 8 << 20).unwrap();
+    store.create(S).unwrap();
+    store.write_at(S, 0, &[IoSlice::new(&[7; 100_000])]).unwrap();
+    store.sync(S).unwrap();
+    drop(store);
+    let file = dir.path.join(file_name(S));
+    let blocks = || std::fs::metadata(&file).unwrap().blocks() * 512;
+    if blocks() < 8 << 20 {
+        println!("skipped: this file system reserves nothing");
+        return;
+    }
+    // Another process sees to it.
+    let store = DirStore::open_with_reserve(&dir.path, 8 << 20).unwrap();
+    assert!(store.trim(S).unwrap() >= 7 << 20);
+    assert!(blocks() <= 200_000, "{} bytes stay", blocks());
+    assert_eq!(store.segment_len(S).unwrap(), 100_000);
+    let mut bytes = vec![0; 100_000];
+    store.read_at(S, 0, &mut [IoSliceMut::new(&mut bytes)]).unwrap();
+    assert!(bytes == [7; 100_000]);
+    assert_eq!(store.trim(S).unwrap(), 0);
+    assert!(matches!(store.trim(SegmentId(99)), Err(ChunkError::Missing { .. })));
+}
