@@ -28,6 +28,12 @@ pub enum Command {
     Status(StatusArgs),
     /// Show a mount's counters, first since the mount, then per interval
     Stat(StatArgs),
+    /// Check an unmounted volume, and repair what needs no guess
+    Fsck(FsckArgs),
+    /// Write all metadata of an unmounted volume as text
+    Dump(DumpArgs),
+    /// Read metadata written by `dump` into an unmounted volume whose metadata are empty
+    Load(LoadArgs),
     /// Install this binary and the helpers of mount(8) and umount(8)
     Install(InstallArgs),
 }
@@ -108,6 +114,48 @@ pub struct StatArgs {
     /// Print the Prometheus text format; always since the mount
     #[arg(long)]
     pub prometheus: bool,
+}
+
+/// Arguments of `fsck`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 no fault, 1 all faults repaired, 4 faults left, 8 could not be checked, \
+16 wrong usage."
+)]
+pub struct FsckArgs {
+    /// Directory of the volume
+    pub volume: PathBuf,
+    /// Read all file data and compare it with its checksums
+    #[arg(long)]
+    pub data: bool,
+    /// Repair what needs no guess: counts, files without a name that dead nodes had open, unused segments
+    #[arg(long)]
+    pub repair: bool,
+    /// Show what dead nodes left behind too, which the next mount sees to
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `dump`.
+#[derive(Debug, clap::Args)]
+pub struct DumpArgs {
+    /// Directory of the volume
+    pub volume: PathBuf,
+    /// Write to FILE, which must not exist, instead of standard output
+    #[arg(short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Arguments of `load`.
+#[derive(Debug, clap::Args)]
+pub struct LoadArgs {
+    /// Directory of the volume; its `meta` directory must be empty
+    pub volume: PathBuf,
+    /// Read from FILE instead of standard input
+    pub input: Option<PathBuf>,
 }
 
 /// Arguments of `install`.

@@ -28,6 +28,11 @@ impl Failure {
         Self { message: error.to_string(), code: 2 }
     }
 
+    /// Exit codes of fsck(8).
+    pub fn fsck(error: impl fmt::Display, code: u8) -> Self {
+        Self { message: error.to_string(), code }
+    }
+
     /// Exit code 32: mount or unmount failed, as mount(8) has it.
     pub fn mount(error: impl fmt::Display) -> Self {
         Self { message: error.to_string(), code: 32 }

@@ -55,12 +55,18 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Umount(args) => commands::umount::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Stat(args) => commands::stat::run(&args),
+        Command::Fsck(args) => commands::fsck::run(&args),
+        Command::Dump(args) => commands::dump::dump(&args),
+        Command::Load(args) => commands::dump::load(&args),
         Command::Install(args) => commands::install::run(&args),
     }
 }
 
-/// mount(8) and umount(8) answer wrong usage with 1, our other commands with 2.
+/// mount(8) and umount(8) answer wrong usage with 1, fsck(8) with 16, our other commands with 2.
 fn usage_code(argv: &[OsString]) -> i32 {
-    let command = argv.get(1).and_then(|arg| arg.to_str());
-    if matches!(command, Some("mount" | "umount")) { 1 } else { 2 }
+    match argv.get(1).and_then(|arg| arg.to_str()) {
+        Some("mount" | "umount") => 1,
+        Some("fsck") => 16,
+        Some(_) | None => 2,
+    }
 }

@@ -226,3 +226,36 @@ fn install_links_the_helpers_and_takes_everything_back() {
     assert!(code == 1 && error.contains("not ours"), "{error}");
     assert!(!binary.exists(), "nothing was changed");
 }
+
+#[test]
+fn fsck_answers_with_the_codes_of_fsck() {
+    let scratch = Scratch::new();
+    json(&holdfast(&["format", "vol", "--json"], &scratch.0));
+    let document = json(&holdfast(&["fsck", "vol", "--json"], &scratch.0));
+    assert_eq!((&document["clean"], &document["inodes"]), (&Json::from(true), &Json::from(0)));
+
+    let volume = Volume::open(&scratch.join("vol")).expect("a volume");
+    let lock = volume.try_elect().expect("nobody is in the way").expect("nobody else");
+    let (code, error) = code_and_error(&holdfast(&["fsck", "vol"], &scratch.0));
+    assert_eq!(code, 8, "{error}");
+    assert!(error.contains("mounted") && error.contains(&std::process::id().to_string()), "{error}");
+    drop(lock);
+    assert_eq!(code_and_error(&holdfast(&["fsck", "nothing"], &scratch.0)).0, 8);
+    assert_eq!(code_and_error(&holdfast(&["fsck", "--what"], &scratch.0)).0, 16);
+}
+
+#[test]
+fn a_dump_of_another_volume_is_not_loaded() {
+    let scratch = Scratch::new();
+    for name in ["one", "two"] {
+        json(&holdfast(&["format", name, "--json"], &scratch.0));
+    }
+    assert!(holdfast(&["dump", "one", "-o", "text"], &scratch.0).status.success());
+    let text = fs::read_to_string(scratch.join("text")).expect("a dump");
+    assert!(text.starts_with("holdfast-dump 1\nvolume "), "{text}");
+    let (code, error) = code_and_error(&holdfast(&["load", "two", "text"], &scratch.0));
+    assert_eq!(code, 1);
+    assert!(error.contains("line 2: it is of another volume"), "{error}");
+    assert!(holdfast(&["load", "one", "text"], &scratch.0).status.success(), "nothing was ever in it");
+    assert_ne!(code_and_error(&holdfast(&["dump", "one", "-o", "text"], &scratch.0)).0, 0, "it is there");
+}

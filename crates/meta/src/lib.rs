@@ -10,6 +10,7 @@ mod change;
 mod cookie;
 mod error;
 mod keys;
+mod master_records;
 pub mod ops;
 mod record;
 mod store;
@@ -22,10 +23,12 @@ pub use change::Change;
 pub use cookie::{COOKIE_DOT, COOKIE_DOTDOT, Cookie, CookieKey};
 pub use error::FsError;
 pub use keys::{Key, KeyKind};
+pub use master_records::{MemberRecord, ResultRecord, SegmentRange, VolumeRecord};
 pub use ops::{Op, OpContext, OpReply, Plan};
 pub use record::{Body, Child, Content, Dirent, FileKind, Inode, InodeAttr, Placement, StoredInode, Xattrs};
 pub use store::{
-    Damage, KeyText, KeyValue, ReadFailure, StoreError, StoreRead, VALUE_VERSION, value_decode, value_encode,
+    Damage, KeyText, KeyValue, ReadFailure, StoreError, StoreRead, VALUE_VERSION, value_decode,
+    value_decode_raw, value_encode, value_encode_raw,
 };
 pub use store_view::StoreView;
 pub use view::{Lookup, Missing, View, ViewError};

@@ -109,8 +109,22 @@ pub fn value_encode(key: &[u8], record: &impl Encode) -> Vec<u8> {
     bytes
 }
 
+/// The stored form under `key` of a record that is in its byte form already.
+pub fn value_encode_raw(key: &[u8], record: &[u8]) -> Vec<u8> {
+    let mut bytes = [&[VALUE_VERSION], record].concat();
+    let sum = checksum(key, &bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
 /// Reads what [`value_encode`] made.
 pub fn value_decode<T: Decode>(key: &[u8], value: &[u8]) -> Result<T, Damage> {
+    let record = value_decode_raw(key, value)?;
+    T::from_bytes(record).map_err(|cause| Damage::Value { key: KeyText(key.to_vec()), cause })
+}
+
+/// The byte form of the record in a value, its sum and version checked.
+pub fn value_decode_raw<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], Damage> {
     let damaged = |cause| Damage::Value { key: KeyText(key.to_vec()), cause };
     let (body, sum) = value.split_last_chunk::<4>().ok_or_else(|| damaged(CodecError::Truncated))?;
     let (version, record) = body.split_first().ok_or_else(|| damaged(CodecError::Truncated))?;
@@ -120,7 +134,7 @@ pub fn value_decode<T: Decode>(key: &[u8], value: &[u8]) -> Result<T, Damage> {
     if *version != VALUE_VERSION {
         return Err(damaged(CodecError::UnknownTag { what: "record version", tag: *version }));
     }
-    T::from_bytes(record).map_err(damaged)
+    Ok(record)
 }
 
 /// Reads the record under `key`.

@@ -17,6 +17,7 @@ mod frames;
 mod jobs;
 mod link;
 mod node;
+mod offline;
 mod options;
 mod process;
 mod service;
@@ -30,5 +31,6 @@ mod utab;
 
 pub use error::NodeError;
 pub use node::mount;
+pub use offline::{DataCheck, Offline, OfflineError};
 pub use options::{MountOptions, MountRequest};
 pub use vfs::Atime;

@@ -209,7 +209,7 @@ impl Core {
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
             return Err(FsError::Io.into());
         };
-        let stays_inline = live.is_inline() && end <= Body::INLINE_BYTES_MAX as u64;
+        let stays_inline = live.is_inline() && end <= self.config.inline_bytes_max as u64;
         let stored = if data.len() >= WRITE_THROUGH_LEN || is_tight && !stays_inline {
             live.write_through(writer, ino, at, data, now)
         } else {

@@ -748,7 +748,7 @@ mod tests {
             body: Body::Empty {},
         };
         let (store, mut writer) = writer();
-        let (ino, now, mut live) = (Ino(5), Timespec::default(), Live::new(&empty));
+        let (ino, now, mut live) = (Ino(5), Timespec::default(), Live::new(&empty, 4096));
         let mut model = vec![0; 600_000];
         let mut largest = 0;
         let mut changes = |live: &mut Live| {

@@ -16,6 +16,7 @@ pub const ORDER: &[(&str, &str)] = &[
     ("storage", "kv-slate"),
     ("storage", "chunk"),
     ("storage", "meta"),
+    ("storage", "check"),
     // Messages carry the mutations of `meta`, so their codec stands above it; it is as pure as a core.
     ("storage", "wire"),
     ("node", "obs"),
@@ -40,6 +41,7 @@ const PURE: &[(&str, &[&str])] = &[
     // The contract suite is compiled into tests only; the witness is a file beside the engine.
     ("kv", &["contract.rs", "witness.rs"]),
     ("meta", &[]),
+    ("check", &[]),
     ("wire", &[]),
     ("obs", &[]),
     ("vfs", &[]),

@@ -1,6 +1,8 @@
 //! One file per command.
 
+pub mod dump;
 pub mod format;
+pub mod fsck;
 pub mod install;
 pub mod mount;
 pub mod stat;

@@ -1,0 +1,403 @@
+//! Everything that the engine holds, read once and boiled down to what the rules compare.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chunk::{ExtentMap, SegmentStore};
+use kv::{Engine, KeyRange, RESERVED_KEY};
+use meta::{
+    Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, MemberRecord,
+    OrphanRecord, ResultRecord, SegmentRecord, StoredInode, Totals, VolumeRecord, Xattrs, value_decode,
+};
+use types::{Decode, Ino, Name, NodeId, SegmentId};
+
+use crate::CheckError;
+use crate::report::{FaultKind, Report};
+use crate::segments::Segments;
+
+/// What to compare with.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// The volume's key for name hashes; without it places of entries are not checked.
+    pub cookie_key: Option<CookieKey>,
+    /// The file data; without it only records are checked.
+    pub store: Option<&'a dyn SegmentStore>,
+    /// Whether all file data is read and compared with its sums.
+    pub reads_data: bool,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Facts {
+    pub(crate) report: Report,
+    pub(crate) volume: Option<VolumeRecord>,
+    pub(crate) totals: Option<Totals>,
+    pub(crate) nodes: BTreeMap<Ino, Node>,
+    pub(crate) orphans: BTreeMap<Ino, Vec<NodeId>>,
+    pub(crate) members: BTreeMap<NodeId, MemberRecord>,
+    pub(crate) segments: BTreeMap<SegmentId, SegmentRecord>,
+    pub(crate) live: BTreeMap<SegmentId, u64>,
+    pub(crate) stored: Segments,
+    /// Inodes whose missing or bad data was reported.
+    data_reported: BTreeSet<Ino>,
+    bucket: Bucket,
+}
+
+/// All that is known of one inode number.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    /// Its record says.
+    pub record: Option<Record>,
+    /// Entries that name it.
+    pub names: u32,
+    /// One of them.
+    pub name: Option<(Ino, Cookie)>,
+    /// The entry that holds its record.
+    pub covering: Option<(Ino, Cookie)>,
+    /// What its entries take it for.
+    pub entry_kind: Option<FileKind>,
+    /// The names' half, wherever it was.
+    pub attr: Option<Attr>,
+    /// Entries that are directories.
+    pub subdirectories: u32,
+    /// Whether an entry names it as the directory that it is in.
+    pub has_entries: bool,
+    /// Its content.
+    pub body: Option<Stored>,
+    pub has_content_key: bool,
+    pub has_xattrs_key: bool,
+    pub pages: u32,
+    pub pages_bytes: u64,
+}
+
+/// Value of an inode key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Covered(Ino, Cookie),
+    Directory,
+    Own,
+}
+
+/// What is compared of a names' half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attr {
+    pub kind: FileKind,
+    pub nlink: u32,
+    pub parent: Ino,
+    pub is_spilled: bool,
+}
+
+/// What is compared of a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub bytes: u64,
+    pub is_paged: bool,
+}
+
+/// Names with one hash in one directory, as the scan passes them.
+#[derive(Debug, Default)]
+struct Bucket {
+    place: Option<(Ino, u64)>,
+    names: Vec<Name>,
+}
+
+impl Facts {
+    /// Reads everything.
+    pub fn read(engine: &dyn Engine, options: &Options<'_>) -> Result<Self, CheckError> {
+        let mut facts = Self::default();
+        if let Some(store) = options.store {
+            facts.stored = Segments::read(store)?;
+        }
+        // Bounds are checked as the scan goes, so what says them comes first.
+        facts.volume = facts.read_one(engine, Key::Volume)?;
+        facts.totals = facts.read_one(engine, Key::Totals)?;
+        kv::scan_all(engine, KeyRange::new(vec![0], vec![0xff; 32]), |(key, value)| {
+            facts.take(&key, &value, options);
+        })?;
+        Ok(facts)
+    }
+
+    fn read_one<T: Decode>(&mut self, engine: &dyn Engine, key: Key) -> Result<Option<T>, CheckError> {
+        let bytes = key.to_vec();
+        match engine.get(&bytes)? {
+            Some(value) => Ok(self.decode(&bytes, &value)),
+            None => {
+                self.report.add(FaultKind::NoVolumeRecord, key, None, "it is missing".to_owned());
+                Ok(None)
+            }
+        }
+    }
+
+    fn decode<T: Decode>(&mut self, key: &[u8], value: &[u8]) -> Option<T> {
+        match value_decode(key, value) {
+            Ok(record) => Some(record),
+            Err(damage) => {
+                let ino = Key::from_slice(key).and_then(ino_of);
+                let text = KeyText(key.to_vec());
+                self.report.add_raw(FaultKind::Damaged, text, ino, damage.to_string());
+                None
+            }
+        }
+    }
+
+    fn node(&mut self, ino: Ino) -> &mut Node {
+        self.nodes.entry(ino).or_default()
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8], options: &Options<'_>) {
+        self.report.counts.keys += 1;
+        if key == RESERVED_KEY {
+            return;
+        }
+        let Some(typed) = Key::from_slice(key) else {
+            let text = KeyText(key.to_vec());
+            return self.report.add_raw(FaultKind::UnknownKey, text, None, "no record has it".to_owned());
+        };
+        match typed {
+            Key::Entry(dir, cookie) => {
+                self.node(dir).has_entries = true;
+                if let Some(entry) = self.decode::<Dirent>(key, value) {
+                    self.take_entry(dir, cookie, entry, options);
+                }
+            }
+            Key::Inode(ino) => {
+                self.report.counts.inodes += 1;
+                let stored = self.decode::<StoredInode>(key, value);
+                self.take_inode(ino, stored, options);
+            }
+            Key::Content(ino) => {
+                self.node(ino).has_content_key = true;
+                if let Some(content) = self.decode::<Content>(key, value) {
+                    self.take_content(typed, ino, &content, options);
+                }
+            }
+            Key::ExtentPage(ino, page) => {
+                if let Some(map) = self.decode::<ExtentMap>(key, value) {
+                    self.take_page(ino, page, &map, options);
+                }
+            }
+            Key::Xattrs(ino) => {
+                self.node(ino).has_xattrs_key = true;
+                let _: Option<Vec<(Name, Box<[u8]>)>> = self.decode(key, value);
+            }
+            Key::Orphan(ino) => {
+                self.report.counts.orphans += 1;
+                // One of an inode that is not there is found where that is.
+                self.node(ino);
+                if let Some(OrphanRecord { holders }) = self.decode(key, value) {
+                    self.orphans.insert(ino, holders);
+                }
+            }
+            Key::Member(node) => {
+                self.report.counts.members += 1;
+                self.check_node(typed, node);
+                if let Some(record) = self.decode::<MemberRecord>(key, value) {
+                    self.members.insert(node, record);
+                }
+            }
+            Key::OpResult(node, _) => {
+                self.check_node(typed, node);
+                let _: Option<ResultRecord> = self.decode(key, value);
+            }
+            Key::Segment(segment) => {
+                self.report.counts.segments += 1;
+                self.check_segment(typed, None, segment);
+                if let Some(record) = self.decode(key, value) {
+                    self.segments.insert(segment, record);
+                }
+            }
+            Key::Totals | Key::Volume => {}
+        }
+    }
+
+    fn take_entry(&mut self, dir: Ino, cookie: Cookie, entry: Dirent, options: &Options<'_>) {
+        self.report.counts.names += 1;
+        let key = Key::Entry(dir, cookie);
+        let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();
+        self.check_place(key, dir, cookie, &entry, &name, options);
+        if entry.kind() == FileKind::Directory {
+            self.node(dir).subdirectories += 1;
+        }
+        let kind = entry.kind();
+        let node = self.node(entry.ino);
+        node.names += 1;
+        node.name.get_or_insert((dir, cookie));
+        let is_other_kind = node.entry_kind.is_some_and(|known| known != kind);
+        node.entry_kind.get_or_insert(kind);
+        let is_second = node.covering.is_some();
+        if is_other_kind {
+            let what = format!("{name:?} takes ino {} for a {kind:?}", entry.ino);
+            self.report.add(FaultKind::WrongKind, key, Some(entry.ino), what);
+        }
+        if let Child::Covered { inode } = &entry.child {
+            if is_second {
+                let what = format!("{name:?} holds ino {} as another entry does", entry.ino);
+                return self.report.add(FaultKind::WrongPlace, key, Some(entry.ino), what);
+            }
+            let node = self.node(entry.ino);
+            node.covering = Some((dir, cookie));
+            node.attr = Some(Attr::of(&inode.attr));
+            self.take_content(key, entry.ino, &inode.content, options);
+        }
+    }
+
+    /// The hash of a name decides where its entry is, and no name is there twice.
+    fn check_place(
+        &mut self,
+        key: Key,
+        dir: Ino,
+        cookie: Cookie,
+        entry: &Dirent,
+        name: &str,
+        options: &Options<'_>,
+    ) {
+        let hash = options.cookie_key.map(|cookie_key| cookie_key.hash(entry.name.as_bytes()));
+        if hash.is_some_and(|hash| hash != cookie.hash()) || cookie.0 & 0xff == 0xff {
+            let what = format!("{name:?} belongs to another place");
+            self.report.add(FaultKind::WrongCookie, key, Some(entry.ino), what);
+        }
+        if self.bucket.place != Some((dir, cookie.hash())) {
+            self.bucket = Bucket { place: Some((dir, cookie.hash())), names: Vec::new() };
+        }
+        if self.bucket.names.contains(&entry.name) {
+            let what = format!("{name:?} is there twice");
+            self.report.add(FaultKind::DuplicateName, key, Some(entry.ino), what);
+        }
+        self.bucket.names.push(entry.name.clone());
+    }
+
+    fn take_inode(&mut self, ino: Ino, stored: Option<StoredInode>, options: &Options<'_>) {
+        let key = Key::Inode(ino);
+        let next = self.volume.map_or(u64::MAX, |volume| volume.next_inode);
+        if ino != Ino::ROOT && (ino.0 >= next || ino.0 == 0) {
+            let what = format!("inode numbers are given out up to {next}");
+            self.report.add(FaultKind::OutOfBounds, key, Some(ino), what);
+        }
+        match stored {
+            None => {}
+            Some(StoredInode::Covered { parent, cookie }) => {
+                self.node(ino).record = Some(Record::Covered(parent, cookie));
+            }
+            Some(StoredInode::Directory { inode }) => {
+                self.report.counts.directories += 1;
+                self.node(ino).record = Some(Record::Directory);
+                self.node(ino).attr = Some(Attr::of(&inode.attr));
+                if inode.attr.kind != FileKind::Directory {
+                    let what = format!("a {:?} is stored as a directory", inode.attr.kind);
+                    self.report.add(FaultKind::BadRecord, key, Some(ino), what);
+                }
+                self.take_content(key, ino, &inode.content, options);
+            }
+            Some(StoredInode::Own { attr }) => {
+                if attr.kind == FileKind::Directory {
+                    let what = "a directory is stored as something else".to_owned();
+                    self.report.add(FaultKind::BadRecord, key, Some(ino), what);
+                }
+                let node = self.node(ino);
+                node.record = Some(Record::Own);
+                // That of a covering entry is reported as misplaced.
+                node.attr = Some(Attr::of(&attr));
+            }
+        }
+    }
+
+    fn take_content(&mut self, key: Key, ino: Ino, content: &Content, options: &Options<'_>) {
+        let stored = Stored {
+            bytes: content.body.stored_bytes(),
+            is_paged: matches!(content.body, Body::Paged { .. }),
+        };
+        let is_whole = match &content.body {
+            Body::Inline { data } => data.len() as u64 <= content.size,
+            Body::Target { path } => path.len() as u64 == content.size,
+            Body::Empty {} | Body::Extents { .. } | Body::Paged { .. } => true,
+        };
+        if !is_whole {
+            let what = format!("{} bytes are stored of a size of {}", stored.bytes, content.size);
+            self.report.add(FaultKind::BadRecord, key, Some(ino), what);
+        }
+        self.node(ino).body.get_or_insert(stored);
+        if let Body::Extents { map } = &content.body {
+            self.take_map(key, ino, map, options);
+        }
+    }
+
+    fn take_page(&mut self, ino: Ino, page: u64, map: &ExtentMap, options: &Options<'_>) {
+        let key = Key::ExtentPage(ino, page);
+        let start = page.saturating_mul(Body::PAGE_SPAN);
+        let end = start.saturating_add(Body::PAGE_SPAN);
+        if map.is_empty() || map.iter().any(|extent| extent.file_offset() < start || extent.end() > end) {
+            let what = "it is empty, or has extents of another page".to_owned();
+            self.report.add(FaultKind::BadRecord, key, Some(ino), what);
+        }
+        let node = self.node(ino);
+        node.pages += 1;
+        node.pages_bytes += map.mapped_bytes();
+        self.take_map(key, ino, map, options);
+    }
+
+    fn take_map(&mut self, key: Key, ino: Ino, map: &ExtentMap, options: &Options<'_>) {
+        for extent in map.iter() {
+            self.report.counts.extents += 1;
+            let segment = extent.segment();
+            *self.live.entry(segment).or_default() += u64::from(extent.len());
+            self.check_segment(key, Some(ino), segment);
+            let Some(store) = options.store else { continue };
+            if self.data_reported.contains(&ino) {
+                continue;
+            }
+            let end = extent.run().offset() + u64::from(extent.run().len());
+            if self.stored.len_of(segment).is_none_or(|len| len < end) {
+                let len =
+                    self.stored.len_of(segment).map_or("missing".to_owned(), |len| format!("{len} bytes"));
+                let what = format!("bytes up to {end} of segment {segment} are named, which is {len}");
+                self.report.add(FaultKind::MissingData, key, Some(ino), what);
+                self.data_reported.insert(ino);
+            } else if options.reads_data {
+                self.report.counts.data_bytes_read += u64::from(extent.len());
+                if let Err(error) = chunk::verify_extent(store, ino, extent) {
+                    self.report.add(FaultKind::BadData, key, Some(ino), error.to_string());
+                    self.data_reported.insert(ino);
+                }
+            }
+        }
+    }
+
+    fn check_segment(&mut self, key: Key, ino: Option<Ino>, segment: SegmentId) {
+        let next = self.volume.map_or(u64::MAX, |volume| volume.next_segment);
+        if segment.0 == 0 || segment.0 >= next {
+            let what = format!("segment {segment} is named, and they are given out up to {next}");
+            self.report.add(FaultKind::OutOfBounds, key, ino, what);
+        }
+    }
+
+    fn check_node(&mut self, key: Key, node: NodeId) {
+        let next = self.volume.map_or(u32::MAX, |volume| volume.next_node);
+        if node.0 >= next {
+            let what = format!("incarnations are given out up to {next}");
+            self.report.add(FaultKind::OutOfBounds, key, None, what);
+        }
+    }
+}
+
+impl Attr {
+    fn of(attr: &InodeAttr) -> Self {
+        Self {
+            kind: attr.kind,
+            nlink: attr.nlink,
+            parent: attr.parent,
+            is_spilled: matches!(attr.xattrs, Xattrs::Spilled {}),
+        }
+    }
+}
+
+/// The inode that a key is about.
+fn ino_of(key: Key) -> Option<Ino> {
+    match key {
+        Key::Inode(ino)
+        | Key::Content(ino)
+        | Key::ExtentPage(ino, _)
+        | Key::Xattrs(ino)
+        | Key::Orphan(ino) => Some(ino),
+        Key::Entry(dir, _) => Some(dir),
+        Key::Member(_) | Key::OpResult(..) | Key::Segment(_) | Key::Totals | Key::Volume => None,
+    }
+}

@@ -1,0 +1,187 @@
+//! Repairs that need no guess.
+//!
+//! Invariants:
+//!
+//! - Nothing is counted anew while a record that could count cannot be read.
+//! - A segment goes only if every record was read, and none names it.
+
+use kv::{Batch, Engine};
+use meta::ops::{Op, OpContext};
+use meta::{Key, SegmentRecord, StoreView, StoredInode, VolumeRecord, value_decode, value_encode};
+use types::{Encode, Ino, NodeId, SegmentId, Timespec};
+
+use crate::engine_store::EngineStore;
+use crate::facts::{Facts, Options, Record};
+use crate::report::{FaultKind, Report};
+use crate::rules;
+use crate::{CheckError, check};
+
+/// What a repair did, and what is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// What was done, a line each.
+    pub done: Vec<String>,
+    /// The check afterwards.
+    pub left: Report,
+}
+
+/// Repairs what needs no guess, durably. Nobody may have the volume mounted: members are taken to be gone.
+///
+/// # Errors
+///
+/// As [`check()`]; what was done before is whole.
+pub fn repair(engine: &dyn Engine, options: &Options<'_>) -> Result<Repaired, CheckError> {
+    let mut done = Vec::new();
+    let facts = Facts::read(engine, options)?;
+    let report = check(engine, options)?;
+    if is_certain(&report) && options.cookie_key.is_some() {
+        reclaim(engine, options, &facts, &mut done)?;
+        let facts = Facts::read(engine, options)?;
+        count_links(engine, &facts, &mut done)?;
+        count_sums(engine, &facts, &mut done)?;
+        remove_segments(engine, options, &facts, &mut done)?;
+        engine.sync()?;
+    }
+    Ok(Repaired { done, left: check(engine, options)? })
+}
+
+/// Whether everything that could be counted was read, and says one thing only.
+fn is_certain(report: &Report) -> bool {
+    use FaultKind as K;
+    let doubtful = [
+        K::Damaged,
+        K::UnknownKey,
+        K::BadRecord,
+        K::OutOfBounds,
+        K::NoVolumeRecord,
+        K::NoRoot,
+        K::NoDirectory,
+        K::DuplicateName,
+        K::NoInode,
+        K::WrongPlace,
+        K::NoEntry,
+        K::WrongKind,
+        K::NoContent,
+        K::Stray,
+        K::WrongPages,
+        K::NoXattrs,
+    ];
+    report.more == 0 && !report.faults.iter().any(|fault| doubtful.contains(&fault.kind))
+}
+
+/// Deletes inodes without names: nobody has them open.
+fn reclaim(
+    engine: &dyn Engine,
+    options: &Options<'_>,
+    facts: &Facts,
+    done: &mut Vec<String>,
+) -> Result<(), CheckError> {
+    let Some(cookie_key) = options.cookie_key else { return Ok(()) };
+    for ino in facts.orphans.keys() {
+        let failed = |what: String| CheckError::Repair { ino: *ino, what };
+        let nobody = |_: Ino| Vec::new();
+        let store = EngineStore(engine);
+        let view = StoreView::new(&store, cookie_key, &nobody);
+        let context = OpContext { now: Timespec::default(), node: NodeId(0) };
+        let plan = Op::Reclaim { ino: *ino }.plan(&view, &context).map_err(|e| failed(format!("{e:?}")))?;
+        let applied =
+            meta::apply(&plan.changes, &store, NodeId(0)).map_err(|error| failed(error.to_string()))?;
+        if applied.writes.is_empty() {
+            continue;
+        }
+        commit(engine, applied.writes)?;
+        done.push(format!("deleted ino {ino}, which had no name and was open nowhere"));
+    }
+    Ok(())
+}
+
+/// Writes links as there are names.
+fn count_links(engine: &dyn Engine, facts: &Facts, done: &mut Vec<String>) -> Result<(), CheckError> {
+    for (ino, node) in &facts.nodes {
+        let Some(attr) = node.attr.filter(|_| matches!(node.record, Some(Record::Directory | Record::Own)))
+        else {
+            continue;
+        };
+        let is_one = attr.kind != meta::FileKind::Directory || node.names <= 1;
+        let Some(links) = rules::links_of(*ino, node, attr).filter(|links| *links != attr.nlink && is_one)
+        else {
+            continue;
+        };
+        // Without a name it would be lost with its content.
+        if links == 0 {
+            continue;
+        }
+        let key = Key::Inode(*ino).to_vec();
+        let Some(value) = engine.get(&key)? else { continue };
+        let Ok(mut stored) = value_decode::<StoredInode>(&key, &value) else { continue };
+        match &mut stored {
+            StoredInode::Directory { inode } => inode.attr.nlink = links,
+            StoredInode::Own { attr } => attr.nlink = links,
+            StoredInode::Covered { .. } => continue,
+        }
+        put(engine, Key::Inode(*ino), &stored)?;
+        done.push(format!("ino {ino}: {links} links instead of {}", attr.nlink));
+    }
+    Ok(())
+}
+
+/// Writes sums as there are inodes and extents.
+fn count_sums(engine: &dyn Engine, facts: &Facts, done: &mut Vec<String>) -> Result<(), CheckError> {
+    let totals = rules::totals_of(facts);
+    if facts.totals != Some(totals) {
+        put(engine, Key::Totals, &totals)?;
+        done.push(format!("totals: {} inodes with {} bytes", totals.inodes, totals.bytes));
+    }
+    for (segment, live_bytes) in rules::live_bytes(facts) {
+        let record = facts.segments.get(&segment);
+        let counted = record.map_or(0, |record| record.live_bytes);
+        if counted != live_bytes {
+            let writer = record.map_or(NodeId(0), |record| record.writer);
+            put(engine, Key::Segment(segment), &SegmentRecord { writer, live_bytes })?;
+            done.push(format!("segment {segment}: {live_bytes} live bytes instead of {counted}"));
+        }
+    }
+    Ok(())
+}
+
+/// Removes segments that no extent names: the file first, as the master does.
+fn remove_segments(
+    engine: &dyn Engine,
+    options: &Options<'_>,
+    facts: &Facts,
+    done: &mut Vec<String>,
+) -> Result<(), CheckError> {
+    let Some(store) = options.store else { return Ok(()) };
+    let next = facts.volume.map_or(0, |volume: VolumeRecord| volume.next_segment);
+    // One beyond the bounds was not written by this volume's nodes.
+    for segment in rules::unused_segments(facts).into_iter().filter(|segment| segment.0 < next) {
+        let is_stored = facts.stored.len_of(segment).is_some();
+        if is_stored {
+            store.delete(segment)?;
+        }
+        delete_record(engine, segment)?;
+        done.push(format!("removed segment {segment}, which no extent named"));
+    }
+    Ok(())
+}
+
+fn delete_record(engine: &dyn Engine, segment: SegmentId) -> Result<(), CheckError> {
+    commit(engine, vec![(Key::Segment(segment).to_vec(), None)])
+}
+
+fn put(engine: &dyn Engine, key: Key, record: &impl Encode) -> Result<(), CheckError> {
+    let key = key.to_vec();
+    let value = value_encode(&key, record);
+    commit(engine, vec![(key, Some(value))])
+}
+
+fn commit(engine: &dyn Engine, writes: Vec<meta::Write>) -> Result<(), CheckError> {
+    let mut batch = Batch::new(engine.last_seq().next());
+    for (key, value) in writes {
+        match value {
+            Some(value) => batch.puts.push((key, value)),
+            None => batch.deletes.push(key),
+        }
+    }
+    Ok(engine.commit(batch)?)
+}

@@ -1,0 +1,41 @@
+//! `holdfast dump` and `holdfast load`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+
+use node::Offline;
+
+use crate::args::{DumpArgs, LoadArgs};
+use crate::failure::{Failure, with_causes};
+
+/// Writes all metadata as text.
+pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
+    let offline = Offline::open(&args.volume).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
+    let Some(path) = &args.output else {
+        return offline.dump(&mut BufWriter::new(io::stdout().lock())).map(drop).map_err(failed);
+    };
+    let named = |error: io::Error| Failure::unable(format!("{}: {error}", path.display()));
+    let mut out = BufWriter::new(File::create_new(path).map_err(named)?);
+    let count = offline.dump(&mut out).map_err(failed)?;
+    out.flush().and_then(|()| out.get_ref().sync_all()).map_err(named)?;
+    println!("{count} records");
+    Ok(())
+}
+
+/// Reads what `dump` wrote.
+pub fn load(args: &LoadArgs) -> Result<(), Failure> {
+    let mut input: Box<dyn BufRead> = match &args.input {
+        Some(path) => {
+            let file = File::open(path);
+            Box::new(BufReader::new(
+                file.map_err(|error| Failure::unable(format!("{}: {error}", path.display())))?,
+            ))
+        }
+        None => Box::new(BufReader::new(io::stdin())),
+    };
+    let offline = Offline::open(&args.volume).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let count = offline.load(&mut input).map_err(|error| Failure::problem(with_causes(&error)))?;
+    println!("{count} records");
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The master's own records. `docs/format/metadata.md` lists them.
+
+use types::{BatchSeq, Epoch, SegmentId, codec_struct};
+
+use crate::change::Change;
+use crate::error::FsError;
+use crate::ops::OpReply;
+
+/// Value of the volume key: counters that only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Epoch of the last master.
+    pub epoch: Epoch,
+    /// Incarnation that the next node gets.
+    pub next_node: u32,
+    /// First inode number that no node has.
+    pub next_inode: u64,
+    /// First segment that no node has.
+    pub next_segment: u64,
+}
+
+codec_struct!(VolumeRecord { epoch, next_node, next_inode, next_segment });
+
+/// Value of a member's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// Its process.
+    pub pid: u32,
+    /// That process' start, in clock ticks.
+    pub pid_start: u64,
+    /// Host and mount point.
+    pub label: String,
+    /// Device of its mount.
+    pub device: String,
+    /// Last batch applied.
+    pub batch: BatchSeq,
+    /// Segments that it has reserved and not disowned, ascending.
+    pub segments: Vec<SegmentRange>,
+}
+
+codec_struct!(MemberRecord { pid, pid_start, label, device, batch, segments });
+
+/// Segments one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRange {
+    /// First of them.
+    pub first: u64,
+    /// How many; not 0.
+    pub count: u64,
+}
+
+codec_struct!(SegmentRange { first, count });
+
+impl SegmentRange {
+    /// Whether `segment` is one of them.
+    pub fn contains(self, segment: SegmentId) -> bool {
+        segment.0.checked_sub(self.first).is_some_and(|index| index < self.count)
+    }
+
+    /// Adds `count` segments from `first` on, which lie behind all in `ranges`.
+    pub fn add(ranges: &mut Vec<Self>, first: u64, count: u64) {
+        match ranges.last_mut() {
+            _ if count == 0 => {}
+            Some(last) if last.first + last.count == first => last.count += count,
+            Some(_) | None => ranges.push(Self { first, count }),
+        }
+    }
+
+    /// Takes `segment` out of `ranges`; returns whether it was there.
+    pub fn take(ranges: &mut Vec<Self>, segment: SegmentId) -> bool {
+        let Some(at) = ranges.iter().position(|range| range.contains(segment)) else { return false };
+        let Self { first, count } = ranges[at];
+        let before = Self { first, count: segment.0 - first };
+        let behind = Self { first: segment.0 + 1, count: first + count - segment.0 - 1 };
+        ranges.splice(at..=at, [before, behind].into_iter().filter(|range| range.count > 0));
+        true
+    }
+}
+
+/// Value of an operation-result key: kept until its sender says that it has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultRecord {
+    /// The outcome.
+    pub result: Result<OpReply, FsError>,
+    /// What changed: readers may not have been told when the master died.
+    pub changes: Vec<Change>,
+}
+
+codec_struct!(ResultRecord { result, changes });

@@ -1,0 +1,145 @@
+//! A volume that nobody has mounted: checked, repaired, dumped, loaded.
+//!
+//! The master's lock is held meanwhile, so no node becomes master; and no member that still lives is recorded, so
+//! none waits for a master with changes in its memory.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use check::{CheckError, DumpError, Options, Repaired, Report};
+use chunk::SegmentStore;
+use kv::{Engine, KeyRange, Seq};
+use meta::{CookieKey, Key, KeyKind, MemberRecord};
+use volume::{MasterLock, Volume, VolumeError};
+
+use crate::error::NodeError;
+use crate::process;
+use crate::service::open_engine;
+use crate::store::VolumeStore;
+
+/// Why an unmounted volume could not be worked on.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// The volume cannot be used.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// Somebody is the volume's master.
+    #[error("the volume is mounted (its master is process {}); unmount it everywhere", name_of(*pid))]
+    Mounted {
+        /// Who, if known.
+        pid: Option<u32>,
+    },
+    /// A node waits for a master.
+    #[error("the volume is mounted at {label} (process {pid}); unmount it everywhere")]
+    MemberLives {
+        /// Where.
+        label: String,
+        /// Its process.
+        pid: u32,
+    },
+    /// Metadata or segments cannot be opened.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The check could not be made.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// The dump could not be made or loaded.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+}
+
+/// Which file data a check looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataCheck {
+    /// Whether it is there.
+    Lengths,
+    /// All of it is read and compared with its sums.
+    Sums,
+}
+
+/// A volume that nobody else uses until this is dropped.
+pub struct Offline {
+    engine: Arc<dyn Engine>,
+    store: VolumeStore,
+    volume: Volume,
+    _lock: MasterLock,
+}
+
+impl Offline {
+    /// Takes an unmounted volume for itself.
+    ///
+    /// # Errors
+    ///
+    /// [`OfflineError::Mounted`] and [`OfflineError::MemberLives`] if it is in use.
+    pub fn open(path: &Path) -> Result<Self, OfflineError> {
+        let volume = Volume::open(path)?;
+        let Some(lock) = volume.try_elect()? else {
+            return Err(OfflineError::Mounted { pid: volume.master_pid()? });
+        };
+        let engine = open_engine(&volume)?;
+        let store = VolumeStore::open(&volume, Arc::new(obs::Metrics::new()))?;
+        let offline = Self { store, engine, volume, _lock: lock };
+        offline.refuse_living_members()?;
+        Ok(offline)
+    }
+
+    /// Checks everything.
+    pub fn check(&self, data: DataCheck) -> Result<Report, OfflineError> {
+        if self.is_new() {
+            return Ok(Report::default());
+        }
+        Ok(check::check(&*self.engine, &self.options(data))?)
+    }
+
+    /// Repairs what needs no guess, and checks again.
+    pub fn repair(&self, data: DataCheck) -> Result<Repaired, OfflineError> {
+        if self.is_new() {
+            return Ok(Repaired::default());
+        }
+        Ok(check::repair(&*self.engine, &self.options(data))?)
+    }
+
+    /// Writes all metadata as text. Returns how many records.
+    pub fn dump(&self, out: &mut dyn Write) -> Result<u64, OfflineError> {
+        Ok(check::dump(&*self.engine, self.volume.header().id.0, out)?)
+    }
+
+    /// Loads a dump of this volume into its empty metadata. Returns how many records.
+    pub fn load(&self, input: &mut dyn BufRead) -> Result<u64, OfflineError> {
+        Ok(check::load(&*self.engine, self.volume.header().id.0, input)?)
+    }
+
+    /// Whether it was never mounted: the first mount writes the root directory.
+    fn is_new(&self) -> bool {
+        self.engine.last_seq() == Seq(0)
+    }
+
+    fn options(&self, data: DataCheck) -> Options<'_> {
+        let store: &dyn SegmentStore = &self.store;
+        Options {
+            cookie_key: Some(CookieKey(self.volume.header().cookie_key)),
+            store: Some(store),
+            reads_data: data == DataCheck::Sums,
+        }
+    }
+
+    fn refuse_living_members(&self) -> Result<(), OfflineError> {
+        let (start, end) = Key::range_of_kind(KeyKind::Member);
+        let mut living = None;
+        kv::scan_all(&*self.engine, KeyRange::new(start, end), |(key, value)| {
+            if let Ok(member) = meta::value_decode::<MemberRecord>(&key, &value) {
+                let is_dead = member.pid_start == 0 || process::is_gone(member.pid, member.pid_start);
+                if !is_dead {
+                    living = Some(OfflineError::MemberLives { label: member.label, pid: member.pid });
+                }
+            }
+        })
+        .map_err(CheckError::from)?;
+        living.map_or(Ok(()), Err)
+    }
+}
+
+fn name_of(pid: Option<u32>) -> String {
+    pid.map_or("unknown".to_owned(), |pid| pid.to_string())
+}
