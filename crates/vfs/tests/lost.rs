@@ -76,6 +76,7 @@ impl Rig {
                     let outcome = plan.run(&self.store);
                     self.core.synced(self.clock(), job, outcome);
                 }
+                Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
                 Output::Send(ToMaster::Acquire { request, .. }) => {
                     let grants = vec![root_grant()];
                     let message =
