@@ -7,7 +7,7 @@ use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use types::Ino;
-use vfs::RequestId;
+use vfs::{Interrupt, RequestId};
 
 use crate::kind::kind_of;
 use crate::reply::{Answer, Shape};
@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub shape: Shape,
     pub stage: Stage,
     pub waited: Waited,
+    /// The thread that asked, 0 if it is not in sight.
+    pid: u32,
     kind: FuseKind,
     operation: Option<OperationKind>,
     arrived: Instant,
@@ -42,7 +44,7 @@ pub(crate) enum Waited {
 
 impl Call {
     /// Begins with the arrival of `reply`'s request.
-    pub fn new(reply: fuse::Reply) -> Self {
+    pub fn new(reply: fuse::Reply, pid: u32) -> Self {
         let kind = kind_of(reply.opcode());
         let arrived = Instant::now();
         Self {
@@ -50,6 +52,7 @@ impl Call {
             shape: Shape::Plain,
             stage: Stage::Asked,
             waited: Waited::No,
+            pid,
             kind,
             operation: None,
             arrived,
@@ -136,6 +139,12 @@ impl PendingTable {
         self.calls.lock().get(&id).is_some_and(|call| call.stage == Stage::Asked)
     }
 
+    /// Why the application of a request that waits gives it up.
+    pub(crate) fn cause_of(&self, id: RequestId) -> Interrupt {
+        let pid = self.calls.lock().get(&id).map_or(0, |call| call.pid);
+        if is_signalled(pid) { Interrupt::Signal } else { Interrupt::Death }
+    }
+
     /// Notes a reference that the core does not count.
     pub(crate) fn note_uncounted(&self, ino: Ino) {
         *self.uncounted.lock().entry(ino).or_default() += 1;
@@ -162,6 +171,17 @@ impl PendingTable {
         }
     }
 }
+
+/// Whether a thread has signals to handle and is not being killed: a deadly signal is SIGKILL for every thread of the
+/// process by the time the kernel tells of it (`complete_signal` in linux:kernel/signal.c). False if it is not in sight.
+fn is_signalled(pid: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    pending.is_some_and(|mask| mask & SIGKILL_BIT == 0)
+}
+
+const SIGKILL_BIT: u64 = 1 << 8;
 
 #[cfg(test)]
 mod tests {

@@ -63,7 +63,7 @@ impl<D: Driver> Server<D> {
 impl<D: Driver> Handler for Server<D> {
     fn handle(&self, request: fuse::Request<'_>, reply: fuse::Reply) {
         let driver = &*self.driver;
-        let mut call = Call::new(reply);
+        let mut call = Call::new(reply, request.header.pid);
         driver.metrics().fuse_requests.add(call.kind(), 1);
         let operation = match request.operation() {
             Ok(operation) => operation,
@@ -86,10 +86,11 @@ impl<D: Driver> Handler for Server<D> {
         let driver = &*self.driver;
         driver.metrics().fuse_requests.add(FuseKind::Interrupt, 1);
         let id = RequestId(unique);
+        let cause = driver.pending().cause_of(id);
         driver.with_core(|core, clock| {
             // Looked at under the core's lock: the stage of a request that waits changes under it.
             if driver.pending().may_interrupt(id) {
-                core.interrupt(clock, id);
+                core.interrupt(clock, id, cause);
             }
         });
     }

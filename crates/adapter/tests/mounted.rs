@@ -281,6 +281,25 @@ fn a_process_whose_request_waits_can_be_killed() {
     assert_eq!(node.metrics.fuse_requests.at(FuseKind::Interrupt).get(), 1);
 }
 
+/// A signal that does not kill disturbs no request but one that waits for a lock: its program expects no EINTR.
+#[test]
+fn a_process_that_is_stopped_and_goes_on_still_gets_its_answer() {
+    let Some((node, mounted)) = mount_node() else { return };
+    let mut stat = Command::new("stat");
+    stat.arg(&mounted.directory).env("LC_ALL", "C").stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = stat.spawn().unwrap();
+    wait_until("a request that waits", || node.pending.len() == 1);
+    for signal in ["-STOP", "-CONT"] {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        wait_until("the interrupt", || node.metrics.fuse_requests.at(FuseKind::Interrupt).get() == 1);
+    }
+    assert_eq!(node.pending.len(), 1, "it was answered");
+    node.with_core(|core, clock| core.lost(clock, "it is a test".to_owned()));
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Input/output error"), "{said}");
+}
+
 /// Which of the two the kernel sends depends on what the program's library asks for.
 fn stats_answered(node: &Node) -> u64 {
     let duration = &node.metrics.fuse_duration;

@@ -337,7 +337,7 @@ impl Cluster {
     /// A signal reaches a process that waits.
     pub fn interrupt(&mut self, index: usize, id: RequestId) {
         let clock = self.clock();
-        self.nodes[index].core.interrupt(clock, id);
+        self.nodes[index].core.interrupt(clock, id, vfs::Interrupt::Signal);
         self.pump();
     }
 

@@ -20,7 +20,7 @@ use crate::live::Live;
 use crate::log::WriteLog;
 use crate::namespace::Shipped;
 use crate::outputs::{Clock, Output};
-use crate::request::{HandleId, Reply, Request, RequestId};
+use crate::request::{HandleId, Interrupt, Reply, Request, RequestId};
 use crate::revoke::{InvalidateJob, Release};
 use crate::wait::{Parked, Progress, Step, WaitKey};
 
@@ -258,7 +258,10 @@ impl Core {
     }
 
     /// The application gave up waiting. Requests that have nothing under way are answered at once.
-    pub fn interrupt(&mut self, clock: Clock, id: RequestId) {
+    ///
+    /// Whom a signal merely disturbs still gets what it asked for: only locks are waited for by programs that
+    /// expect EINTR. A database whose fsync is interrupted by its own timer gives itself up.
+    pub fn interrupt(&mut self, clock: Clock, id: RequestId, cause: Interrupt) {
         self.clock = clock;
         let Some(parked) = self.parked.get(&id) else { return };
         match parked.key {
@@ -287,7 +290,7 @@ impl Core {
                     && parked.progress.ship.is_some();
                 let must_finish =
                     is_made || matches!(parked.request, Request::Release { .. } | Request::Flush { .. });
-                if !is_done && !must_finish {
+                if cause == Interrupt::Death && !is_done && !must_finish {
                     self.unpark(id);
                     self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Interrupted)));
                 }

@@ -42,6 +42,6 @@ pub use crate::config::Config;
 pub use crate::core::{Core, Snapshot};
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
-    AllocateMode, Attr, DirSink, Entry, HandleId, Keep, MakeSpec, OpenMode, Opened, ReadJob, Reply, Request,
-    RequestId, StatFs, WriteData,
+    AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, ReadJob,
+    Reply, Request, RequestId, StatFs, WriteData,
 };

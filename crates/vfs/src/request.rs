@@ -14,6 +14,15 @@ pub struct HandleId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
+/// Why an application stops waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    /// A signal that it may handle.
+    Signal,
+    /// It is being killed.
+    Death,
+}
+
 /// A request. Names are raw bytes: checking them is part of the answer.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "fields are those of the system calls named")]
