@@ -18,6 +18,7 @@ use volume::FormatOptions;
 /// Metrics that stay at zero in this load, and why.
 const STILL: &[(&str, &str)] = &[
     ("errors_unknown_total", "nothing fails"),
+    ("content_lost_bytes_total", "the disk has room"),
     ("tokens_dropped_total", "token memory suffices"),
     ("watchdog_aborts_total", "no invalidation hangs"),
     ("messages_refused_total", "nobody sends garbage"),

@@ -78,20 +78,3 @@ fn a_file_removed_elsewhere_stays_until_its_last_close() {
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "still here");
 }
-
-/// A close gives up the flocks of the open file before it returns, also for programs on other nodes.
-#[test]
-fn a_lock_is_free_everywhere_when_its_file_was_closed() {
-    let Some(scratch) = Scratch::new() else { return };
-    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
-    fs::write(a.path("f"), "").unwrap();
-    let open = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
-    for round in 0..500 {
-        let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-        let (held, other) = (open(first.path("f")), open(second.path("f")));
-        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
-        drop(held);
-        let taken = flock(&other, FlockOperation::NonBlockingLockExclusive);
-        assert_eq!(taken, Ok(()), "round {round}");
-    }
-}

@@ -27,7 +27,7 @@ impl Walk {
         self.steps = if knows_parent { self.steps.saturating_add(1) } else { 0 };
         self.window = if self.steps < STEPS_MIN {
             0
-        } else if self.used >= self.brought / 2 {
+        } else if self.used >= self.brought / 4 {
             (self.window * 4).clamp(4, WINDOW_MAX)
         } else {
             // The walk went elsewhere: what was brought is not worth its message.
