@@ -193,8 +193,14 @@ metrics! {
             "Lookups in the cache.";
         cache_hits: Family<Counter, CacheKind>, "cache_hits_total", Counter, Count, Stable,
             "Lookups that found what they looked for.";
-        cache_hit_percent: Family<Gauge, CacheKind>, "cache_hit_percent", Gauge, Count, Stable,
-            "Share of the lookups that were hits, since the start.";
+        inode_cache_hit_percent: Gauge, "inode_cache_hit_percent", Gauge, Count, Stable,
+            "Share of the lookups in the inode cache that were hits, since the start.";
+        dentry_cache_hit_percent: Gauge, "dentry_cache_hit_percent", Gauge, Count, Stable,
+            "Share of the lookups in the dentry cache that were hits, since the start.";
+        cache_memory: Gauge, "cache_memory_bytes", GaugeWithPeak, Bytes, Stable,
+            "Memory of the entries of cached directories, about.";
+        cache_memory_limit: Gauge, "cache_memory_limit_bytes", Gauge, Bytes, Stable,
+            "Beyond this, directories that nobody has used for a second are given up.";
         cache_allocated: Family<Counter, CacheKind>, "cache_allocated_total", Counter, Count, Stable,
             "Entries put into the cache.";
         cache_freed: Family<Counter, CacheKind>, "cache_freed_total", Counter, Count, Stable,

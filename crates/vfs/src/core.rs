@@ -367,10 +367,15 @@ impl Core {
             let age = oldest.map_or(0, |used_at| now.since(used_at).0 / 1_000_000);
             metrics.cache_age.set(kind, age as i64);
             let (hits, lookups) = (metrics.cache_hits.at(kind).get(), metrics.cache_lookups.at(kind).get());
-            metrics.cache_hit_percent.set(kind, (hits * 100).checked_div(lookups).unwrap_or(0) as i64);
+            let percent = match kind {
+                CacheKind::Inode => &metrics.inode_cache_hit_percent,
+                CacheKind::Dentry => &metrics.dentry_cache_hit_percent,
+            };
+            percent.set((hits * 100).checked_div(lookups).unwrap_or(0) as i64);
             // Entries go with their tokens, and tokens have the limit.
             metrics.cache_maximum.set(kind, 0);
         }
+        metrics.cache_memory_limit.set(i64::try_from(self.config.cache_bytes_max).unwrap_or(i64::MAX));
         metrics.token_memory_limit.set((self.tokens.share() * lock::TOKEN_BYTES) as i64);
     }
 
@@ -379,6 +384,7 @@ impl Core {
         use obs::CacheKind;
         let metrics = &self.metrics;
         metrics.token_memory.set((self.tokens.len() * lock::TOKEN_BYTES) as i64);
+        metrics.cache_memory.set(self.cache.bytes as i64);
         metrics.log_bytes.set(self.log.bytes() as i64);
         metrics.mutations_pending.set(self.log.unflushed().0 as i64);
         let (added, removed) = self.cache.take_turnover();

@@ -89,6 +89,7 @@ impl Trial {
         }
         say("checksums", "all equal");
 
+        let counters_of_a = self.command(&["stat", &a.to_string_lossy()])?;
         say("kill -9", "the master (node a)");
         self.kill("a")?;
         let started = Instant::now();
@@ -103,18 +104,24 @@ impl Trial {
             shell(&format!("find '{}' -mindepth 1 -delete", root.display()))
         })?;
 
-        let walk = delta(&before, &after);
+        self.report(delta(&before, &after), count.trim(), &counters_of_a)?;
+        say("umount", "");
+        self.unmount_all();
+        Ok(())
+    }
+
+    fn report(&self, walk: f64, entries: &str, counters_of_a: &str) -> Result<(), String> {
         println!("\n{:<44} {:>9} {:>9} {:>7}   loss elsewhere", "work", "local s", "here s", "ratio");
         for figure in &self.figures {
             let local = figure.local.map_or(String::new(), |s| format!("{s:.2}"));
             let ratio = figure.local.map_or(String::new(), |s| format!("{:.2}", figure.here / s.max(0.001)));
             println!("{:<44} {local:>9} {:>9.2} {ratio:>7}   {}", figure.work, figure.here, figure.elsewhere);
         }
-        println!("\nmessages of the walk from the other node: {walk} for {} entries", count.trim());
+        println!("\nmessages of the walk from the other node: {walk} for {entries} entries");
+        println!("\ncounters of node a, before it was killed:");
+        print!("{counters_of_a}");
         println!("\ncounters of node b:");
-        print!("{}", self.command(&["stat", &b.to_string_lossy()])?);
-        say("umount", "");
-        self.unmount_all();
+        print!("{}", self.command(&["stat", &self.path("b").to_string_lossy()])?);
         Ok(())
     }
 
