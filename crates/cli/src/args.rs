@@ -36,6 +36,9 @@ pub enum Command {
     Load(LoadArgs),
     /// Install this binary and the helpers of mount(8) and umount(8)
     Install(InstallArgs),
+    /// Look after the kernel's caches of a mount: how a node starts its guard
+    #[command(hide = true)]
+    Guard(GuardArgs),
 }
 
 /// Arguments of `format`.
@@ -72,6 +75,13 @@ pub struct MountArgs {
     /// in the background
     #[arg(long, hide = true, conflicts_with = "foreground")]
     pub report_ready: bool,
+}
+
+/// Arguments of `guard`. What it needs comes from the node, by its standard input.
+#[derive(Debug, clap::Args)]
+pub struct GuardArgs {
+    /// The mount point, for those who look at the list of processes
+    pub mountpoint: PathBuf,
 }
 
 /// Arguments of `umount`.

@@ -18,16 +18,28 @@ use volume::{Volume, VolumeError};
 
 use crate::commands::mount::Plan;
 use crate::failure::{Failure, with_causes};
+use crate::logging::{self, Target};
 use crate::options::{Atime, MountOptions};
 
 /// Mounts and stays until unmounted. `ready` is called once the mount answers.
 pub fn mount(plan: Plan, ready: Box<dyn FnOnce()>) -> Result<(), Failure> {
+    let guard = node::GuardCommand {
+        // This very program, also when its file has been replaced.
+        program: "/proc/self/exe".into(),
+        args: vec!["guard".into(), "--".into(), plan.mountpoint.clone().into()],
+    };
     let request = node::MountRequest {
+        guard,
         volume: plan.volume,
         mountpoint: plan.mountpoint,
         options: options_of(&plan.options),
     };
     node::mount(request, ready).map_err(|error| Failure::mount(with_causes(&error)))
+}
+
+/// Guards a mount: what a node starts beside itself.
+pub fn guard() -> Result<(), Failure> {
+    node::guard(|| logging::start(Target::Syslog)).map_err(|error| Failure::mount(format!("guard: {error}")))
 }
 
 fn options_of(options: &MountOptions) -> node::MountOptions {

@@ -59,6 +59,7 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Dump(args) => commands::dump::dump(&args),
         Command::Load(args) => commands::dump::load(&args),
         Command::Install(args) => commands::install::run(&args),
+        Command::Guard(_) => backend::guard(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Messages to the kernel that answer nothing: invalidations.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -68,6 +69,15 @@ pub enum NotifyError {
 impl Notifier {
     pub(crate) fn new(channel: Arc<Channel>, minor: u32) -> Self {
         Self { channel, minor }
+    }
+
+    /// Sends through a duplicate of a session's device, also from another process. `minor` is what the session
+    /// negotiated.
+    ///
+    /// The connection lives as long as any duplicate: who keeps one must see to it that it is aborted.
+    /// Notifications go on working after that, while the file system is mounted.
+    pub fn of_device(device: OwnedFd, minor: u32) -> Self {
+        Self::new(Arc::new(Channel::new(device)), minor)
     }
 
     /// Drops the attributes of `ino`, its ACLs, and cached pages (or listing) in a range.

@@ -3,7 +3,7 @@
 
 use lock::Need;
 use meta::{Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Key, StoredInode};
-use types::{Encode, Ino, LockMode, NodeId, ResourceId};
+use types::{Encode, Ino, LockMode, Micros, NodeId, ResourceId};
 use wire::{Ahead, FetchWhat, FromMaster, Grant, GrantData, Listing, Want};
 
 use crate::state::{Master, Task};
@@ -14,9 +14,12 @@ pub(crate) struct Glimpse {
     /// Who asked.
     node: NodeId,
     request: u64,
-    ino: Ino,
+    /// Of what.
+    pub ino: Ino,
     /// Who was asked.
     pub holder: NodeId,
+    /// When.
+    pub since: Micros,
 }
 
 impl Master {
@@ -222,7 +225,8 @@ impl Master {
             // Size and times of what another node is writing: asked for, not taken. What is granted is read
             // when the answer has come, for a grant that waited would be older than a forget that did not.
             let seq = self.number();
-            self.glimpses.insert(seq, Glimpse { node, request, ino, holder });
+            let since = self.clock.now;
+            self.glimpses.insert(seq, Glimpse { node, request, ino, holder, since });
             self.send(holder, FromMaster::Glimpse { seq, list: vec![ino] });
             self.table.settle(self.clock.now, resource);
             return Ok(());

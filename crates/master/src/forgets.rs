@@ -23,8 +23,36 @@ impl Master {
         }
     }
 
-    /// A node that does not answer a revoke or a forget within a lease stops nobody any longer.
+    /// A node that does not answer a revoke, a forget or a glimpse within a lease stops nobody any longer.
+    ///
+    /// Its lease is not renewed from then on, and the membership ends with it: until then its kernel may show
+    /// what its tokens stand for.
     pub(crate) fn end_overdue(&mut self) {
+        self.late_until = Micros::NEVER;
+        for (node, reason) in self.late() {
+            let Some(member) = self.members.get(&node) else { continue };
+            let until = member.renewed_at + self.config.lease;
+            if until <= self.clock.now {
+                self.end_membership(node, reason);
+            } else {
+                self.late_until = self.late_until.min(until);
+            }
+        }
+    }
+
+    /// Answers a ping, which renews the lease, unless the node owes an answer for too long.
+    pub(crate) fn renew(&mut self, node: NodeId) {
+        if self.late().iter().any(|(late, _)| *late == node) {
+            return;
+        }
+        if let Some(member) = self.members.get_mut(&node) {
+            member.renewed_at = self.clock.now;
+        }
+        self.send(node, FromMaster::Pong { token_share: self.token_share() });
+    }
+
+    /// Nodes that have owed an answer for more than a lease, and what.
+    fn late(&self) -> Vec<(NodeId, String)> {
         let before = Micros(self.clock.now.0.saturating_sub(self.config.lease.0));
         let mut late: Vec<(NodeId, String)> = self
             .table
@@ -37,10 +65,10 @@ impl Master {
                 late.push((*node, format!("it did not acknowledge forget {seq} within its lease")));
             }
         }
-        for (node, reason) in late {
-            if self.members.contains_key(&node) {
-                self.end_membership(node, reason);
-            }
+        for glimpse in self.glimpses.values().filter(|glimpse| glimpse.since < before) {
+            let reason = format!("it did not tell the size of ino {} within its lease", glimpse.ino);
+            late.push((glimpse.holder, reason));
         }
+        late
     }
 }

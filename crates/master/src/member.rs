@@ -18,8 +18,8 @@ pub(crate) struct Member {
     pub peer: Option<PeerId>,
     /// What is stored of it.
     pub record: MemberRecord,
-    /// When it was heard last.
-    pub heard_at: Micros,
+    /// When its lease was last renewed: it may use its tokens for a lease from then on, not longer.
+    pub renewed_at: Micros,
     /// Last batch reported durable.
     pub durable: BatchSeq,
     /// Shipped operations whose results it has.
@@ -96,7 +96,7 @@ impl Master {
             peer: Some(peer),
             durable: BatchSeq(0),
             record,
-            heard_at: self.clock.now,
+            renewed_at: self.clock.now,
             acked: OpSeq(0),
             running: BTreeSet::new(),
             results: BTreeSet::new(),

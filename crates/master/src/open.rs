@@ -68,6 +68,7 @@ impl Master {
             forgets: BTreeMap::new(),
             pending: BTreeMap::new(),
             glimpses: BTreeMap::new(),
+            late_until: types::Micros::NEVER,
             split_places: BTreeMap::new(),
             told_everyone: Vec::new(),
             app_locks: AppLocks::default(),

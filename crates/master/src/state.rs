@@ -142,6 +142,8 @@ pub struct Master {
     pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,
     pub(crate) pending: BTreeMap<u64, Pending>,
     pub(crate) glimpses: BTreeMap<u64, crate::acquire::Glimpse>,
+    /// When the first lease ends of a member that owes an answer and is not renewed any more.
+    pub(crate) late_until: Micros,
     /// Places of entries whose child has keys of its own, as last seen.
     pub(crate) split_places: BTreeMap<Ino, (Ino, Cookie)>,
     /// Records of changes that every reader has been told of: they go with the next commit.
@@ -232,9 +234,9 @@ impl Master {
     }
 
     fn on_message(&mut self, node: NodeId, message: ToMaster) {
-        let now = self.clock.now;
-        let Some(member) = self.members.get_mut(&node) else { return };
-        member.heard_at = now;
+        if !self.members.contains_key(&node) {
+            return;
+        }
         if self.recovering && is_deferred(&message) {
             self.deferred.push_back((node, message));
             return;
@@ -246,7 +248,7 @@ impl Master {
     pub(crate) fn dispatch(&mut self, node: NodeId, message: ToMaster) {
         match message {
             ToMaster::Hello { .. } => self.end_membership(node, "it said hello twice".to_owned()),
-            ToMaster::Ping {} => self.send(node, FromMaster::Pong { token_share: self.token_share() }),
+            ToMaster::Ping {} => self.renew(node),
             ToMaster::Acquire { request, want, ahead } => self.try_acquire(node, request, want, ahead),
             ToMaster::More { dir, after } => self.on_more(node, dir, after),
             ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),
@@ -301,9 +303,16 @@ impl Master {
         let revoke = self.table.oldest_revoke().map_or(Micros::NEVER, |since| since + self.config.lease);
         let forget =
             self.pending.values().map(|p| p.since + self.config.lease).min().unwrap_or(Micros::NEVER);
+        let glimpse =
+            self.glimpses.values().map(|g| g.since + self.config.lease).min().unwrap_or(Micros::NEVER);
+        let mut answer = revoke.min(forget).min(glimpse);
+        if answer < self.clock.now {
+            // Overdue, by members whose leases have not ended. Others may become so meanwhile.
+            answer = self.late_until.min(self.clock.now + Micros(self.config.lease.0 / 10));
+        }
         let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
-        commit.min(revoke).min(forget).min(recovery).min(space).min(self.doubts_due())
+        commit.min(answer).min(recovery).min(space).min(self.doubts_due())
     }
 
     /// The next order for the driver.

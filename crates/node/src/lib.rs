@@ -30,6 +30,7 @@ mod turn;
 mod utab;
 
 pub use error::NodeError;
+pub use guard::{Command as GuardCommand, run as guard};
 pub use node::mount;
 pub use offline::{DataCheck, Offline, OfflineError};
 pub use options::{MountOptions, MountRequest};

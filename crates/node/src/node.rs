@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use adapter::{Hooks, Invalidator, KernelCache, Server};
 use fuse::mount::{Mount, MountMethod, Unmount};
 use fuse::{Session, SessionEnd, SessionError};
+use guard::{End, Keeper};
 use obs::Metrics;
 use rustix::system::uname;
+use types::Micros;
 use volume::Volume;
 
 use crate::control::Control;
@@ -50,6 +52,8 @@ struct Node {
     link_keeper: Option<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     mountpoint: PathBuf,
+    guard_command: guard::Command,
+    guard: Option<Keeper>,
 }
 
 /// What a mounted node has beside, given up in this order.
@@ -69,7 +73,15 @@ impl Node {
         let store = VolumeStore::open(&volume, Arc::clone(&metrics))?;
         let shell = Arc::new(Shell::new(volume, Arc::new(store), request.options.clone(), metrics));
         let mountpoint = request.mountpoint.clone();
-        let mut node = Self { shell, signals, link_keeper: None, threads: Vec::new(), mountpoint };
+        let mut node = Self {
+            shell,
+            signals,
+            link_keeper: None,
+            threads: Vec::new(),
+            mountpoint,
+            guard_command: request.guard.clone(),
+            guard: None,
+        };
         match node.start_threads() {
             Ok(()) => Ok(node),
             Err(error) => {
@@ -112,7 +124,12 @@ impl Node {
         ready();
         let Mounted { mount: _mount, session, control, _utab, _listed } = mounted;
         match join(session) {
-            Some(Ok(SessionEnd::Unmounted)) => log::info!("unmounted; flushing"),
+            Some(Ok(SessionEnd::Unmounted)) => {
+                log::info!("unmounted; flushing");
+                if let Some(guard) = self.guard.take() {
+                    guard.end(End::Unmounted);
+                }
+            }
             Some(Ok(SessionEnd::Aborted)) => log::warn!("the connection to the kernel was aborted; flushing"),
             Some(Err(error)) => log::error!("the connection to the kernel failed: {}", describe(&error)),
             None => {}
@@ -151,9 +168,11 @@ impl Node {
         device: OwnedFd,
         link: &Arc<Link>,
     ) -> Result<Mounted, NodeError> {
-        let shell = &self.shell;
         let listed = Listed::new(mount.mountpoint());
         let mut session = Session::start(device, &adapter::session_config(true))?;
+        self.guard(mount, &session)
+            .map_err(|source| NodeError::io("start the guard of the mount", source))?;
+        let shell = &self.shell;
         let notify = Arc::new(KernelCache::new(&session));
         let hooks = hooks(shell, mount);
         let config = adapter::Config::default();
@@ -178,6 +197,27 @@ impl Node {
         let server = Server::new(Arc::clone(&self.shell));
         let session = spawn("fuse", move || session.run(&server))?;
         Ok(Mounted { mount: Arc::clone(mount), session, control, _utab: utab, _listed: listed })
+    }
+
+    /// Has a guard look after the mount before anybody can be told anything about it.
+    fn guard(&mut self, mount: &Mount, session: &Session) -> io::Result<()> {
+        let guarded = guard::Mount {
+            device: session.device().try_clone_to_owned()?,
+            minor: session.negotiated().minor,
+            device_minor: mount.device_minor(),
+        };
+        let shell = Arc::downgrade(&self.shell);
+        let watch = Box::new(move || {
+            if let Some(shell) = shell.upgrade() {
+                shell.metrics.guard_firings.add(1);
+                // Nothing is served before the lease is renewed: at once, not when that would have been due.
+                shell.timer.note(Micros(0));
+            }
+        });
+        let (keeper, table) = Keeper::start(self.guard_command.clone(), guarded, watch)?;
+        self.guard = Some(keeper);
+        self.shell.with_core(|core, _| core.set_guard(Box::new(table)));
+        Ok(())
     }
 
     fn mount_options(&self) -> fuse::mount::MountOptions {
@@ -236,6 +276,8 @@ impl Node {
         shell.tasks.close();
         shell.timer.stop();
         self.signals.stop();
+        // What is still mounted answers errors from here on.
+        drop(self.guard.take());
         for thread in self.threads.drain(..) {
             join(thread);
         }

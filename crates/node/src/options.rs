@@ -16,6 +16,8 @@ pub struct MountRequest {
     pub mountpoint: PathBuf,
     /// How.
     pub options: MountOptions,
+    /// What starts the guard: a program that calls [`guard::run`].
+    pub guard: guard::Command,
 }
 
 /// How to mount.

@@ -21,6 +21,7 @@ const STILL: &[(&str, &str)] = &[
     ("content_lost_bytes_total", "the disk has room"),
     ("tokens_dropped_total", "token memory suffices"),
     ("watchdog_aborts_total", "no invalidation hangs"),
+    ("guard_firings_total", "leases are renewed"),
     ("messages_refused_total", "nobody sends garbage"),
     ("log_waits_total", "the log has room"),
     ("batches_resent_total", "the master stays"),

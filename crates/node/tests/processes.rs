@@ -12,11 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Scratch, wait_until};
+use common::{AS_GUARD, Scratch, be_guard_now, guard_by_test, wait_until};
 use node::{MountOptions, MountRequest};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn main() {
+    if std::env::args().any(|arg| arg == AS_GUARD) {
+        be_guard_now();
+    }
     if std::env::var_os("HOLDFAST_TEST_NODE").is_some() {
         return be_node();
     }
@@ -54,7 +57,7 @@ fn be_node() {
         commit: if word.is_empty() { Duration::from_secs(1) } else { Duration::from_secs(300) },
         ..MountOptions::default()
     };
-    let request = MountRequest { volume, mountpoint, options };
+    let request = MountRequest { volume, mountpoint, options, guard: guard_by_test() };
     let ready = Box::new(|| println!("ready"));
     if let Err(error) = node::mount(request, ready) {
         eprintln!("node: {error}");

@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use common::{Scratch, wait_until};
+use common::{Scratch, guard_by_test, wait_until};
 use node::{MountOptions, MountRequest, NodeError};
 
 #[test]
@@ -87,6 +87,7 @@ fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
             volume: scratch.dir.join(volume),
             mountpoint: scratch.dir.join(mountpoint),
             options: MountOptions::default(),
+            guard: guard_by_test(),
         };
         node::mount(request, Box::new(|| panic!("it must not be ready"))).unwrap_err()
     };

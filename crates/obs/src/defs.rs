@@ -151,6 +151,8 @@ metrics! {
             "Time of one invalidation.";
         watchdog_aborts: Counter, "watchdog_aborts_total", Counter, Count, Stable,
             "Times the watchdog cut the connection to the kernel.";
+        guard_firings: Counter, "guard_firings_total", Counter, Count, Stable,
+            "Times the guard emptied the kernel's caches because the lease was nearly over.";
     }
     "messages" {
         messages_sent: Family<Counter, MessageKind>, "messages_sent_total", Counter, Count, Stable,

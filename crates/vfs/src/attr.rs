@@ -102,7 +102,7 @@ impl Core {
                 place = Place::Covered(parent, cookie);
             }
         }
-        let known = self.known.entry(attr.ino).or_default();
+        let known = self.known.note(attr.ino);
         known.lookups += 1;
         known.place = place;
         known.attr_out |= keep_attr == Keep::Yes;
@@ -112,7 +112,7 @@ impl Core {
     /// An entry of an inode without a name.
     pub(crate) fn own_entry(&mut self, ino: Ino, progress: &mut Progress) -> Try<Entry> {
         let (attr, keep_attr) = self.attr_of(ino, progress)?;
-        let known = self.known.entry(ino).or_default();
+        let known = self.known.note(ino);
         known.lookups += 1;
         if known.place == Place::Unknown {
             known.place = Place::Own;
@@ -136,7 +136,7 @@ impl Core {
         if !is_needed && !self.live.contains_key(&ino) {
             // Where its record is will not be known any more.
             self.log_atimes(&[ino]);
-            self.known.remove(&ino);
+            self.known.remove(ino);
             self.cache.atimes.noted.remove(&ino);
         }
     }

@@ -156,7 +156,7 @@ impl Core {
 
     /// The kernel is given pages of `ino`.
     pub(crate) fn note_served(&mut self, ino: Ino) {
-        let known = self.known.entry(ino).or_default();
+        let known = self.known.note(ino);
         known.pages_out = true;
         known.served_while_dropping = true;
     }

@@ -14,6 +14,7 @@ use wire::{ByteLock, FetchWhat, LockOwner, ToMaster, Want};
 use crate::cache::{Cache, Place};
 use crate::config::Config;
 use crate::flush::Flush;
+use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
 use crate::known::KnownTable;
 use crate::live::Live;
@@ -187,7 +188,7 @@ impl Core {
             lease: Lease { length: Micros(0), until: Micros(0), ping_sent: None },
             cookie_key: CookieKey([0; 16]),
             cache: Cache::default(),
-            known: KnownTable::default(),
+            known: KnownTable::new(Box::new(Unguarded)),
             live: FxHashMap::default(),
             log: WriteLog::new(),
             writer: None,
@@ -240,6 +241,11 @@ impl Core {
             writer_closed: false,
             outputs: VecDeque::new(),
         }
+    }
+
+    /// Has `guard` know what the kernel may have. Call it before the first [`Core::hello`].
+    pub fn set_guard(&mut self, guard: Box<dyn Guard>) {
+        self.known = KnownTable::new(guard);
     }
 
     /// Takes in a request. Returns the answer if there is one at once; else it comes as [`Output::Reply`].

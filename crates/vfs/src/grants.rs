@@ -71,7 +71,7 @@ impl Core {
             && error.is_none()
             && granted.iter().all(|resource| resource.kind != ResourceKind::Dir || resource.ino == ino)
         {
-            let known = self.known.entry(ino).or_default();
+            let known = self.known.note(ino);
             known.open_told = true;
         }
         if let Some(inode) = &glimpse

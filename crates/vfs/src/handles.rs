@@ -84,7 +84,7 @@ impl Core {
     pub(crate) fn open_handle(&mut self, handle: Handle) -> HandleId {
         let id = HandleId(self.next_handle);
         self.next_handle += 1;
-        let known = self.known.entry(handle.ino).or_default();
+        let known = self.known.note(handle.ino);
         if handle.write {
             known.writers += 1;
         } else {

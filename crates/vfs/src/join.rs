@@ -91,7 +91,7 @@ impl Core {
             let config =
                 WriterConfig { segment_len: self.config.segment_len, ..WriterConfig::new(self.volume, node) };
             self.writer = Some(SegmentWriter::new(config, self.store.clone()));
-            self.known.entry(Ino::ROOT).or_default().lookups = 1;
+            self.known.note(Ino::ROOT).lookups = 1;
         }
         if reassert {
             // What is logged so far was made under rights that may be gone: it goes with what is sent again.
@@ -160,14 +160,24 @@ impl Core {
         if let Some(sent) = self.lease.ping_sent.take() {
             let was_good = self.is_lease_good();
             self.lease.until = sent + self.lease.length;
+            // An answer that is too old confirms nothing; the next one will.
+            if self.is_lease_in_time() {
+                self.known.guard_mut().extend(self.lease.until, self.lease.length);
+            }
             if !was_good {
                 self.wake(WaitKey::Member);
             }
         }
     }
 
-    /// Whether tokens may be used: the lease, less a margin for the clocks, has not ended.
+    /// Whether tokens may be used: the lease is in time, and the guard has not emptied the kernel's caches since it was
+    /// last renewed.
     pub(crate) fn is_lease_good(&self) -> bool {
+        self.is_lease_in_time() && !self.known.guard().has_fired()
+    }
+
+    /// Whether the lease, less a margin for the clocks, has not ended.
+    fn is_lease_in_time(&self) -> bool {
         let margin = Micros(self.lease.length.0 / 10);
         self.clock.now + margin < self.lease.until
     }
@@ -175,6 +185,7 @@ impl Core {
     pub(crate) fn ping_due(&self) -> Micros {
         match self.lease.ping_sent {
             Some(_) => Micros::NEVER,
+            None if self.known.guard().has_fired() => Micros(0),
             None => Micros(self.lease.until.0.saturating_sub(self.lease.length.0 / 3 * 2)),
         }
     }

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use types::Ino;
 
 use crate::cache::Place;
+use crate::guard::Guard;
 
 /// An inode that the kernel has looked up, or that is open.
 #[derive(Debug)]
@@ -27,10 +28,12 @@ pub struct Known {
     pub lost: Option<FsError>,
     /// Reads and writes served since its pages began to be taken back.
     pub served_while_dropping: bool,
+    /// Where the guard has it.
+    slot: u32,
 }
 
-impl Default for Known {
-    fn default() -> Self {
+impl Known {
+    fn new(slot: u32) -> Self {
         Self {
             lookups: 0,
             place: Place::Unknown,
@@ -41,16 +44,69 @@ impl Default for Known {
             open_told: false,
             lost: None,
             served_while_dropping: false,
+            slot,
         }
     }
-}
 
-impl Known {
     /// Whether some handle is open.
     pub fn is_open(&self) -> bool {
         self.readers + self.writers > 0
     }
 }
 
-/// All of them.
-pub type KnownTable = FxHashMap<Ino, Known>;
+/// All of them. The guard is told of each before anybody can hand it out, and when it is gone.
+pub struct KnownTable {
+    inodes: FxHashMap<Ino, Known>,
+    guard: Box<dyn Guard>,
+}
+
+impl KnownTable {
+    pub fn new(guard: Box<dyn Guard>) -> Self {
+        Self { inodes: FxHashMap::default(), guard }
+    }
+
+    /// The inode, known from here on if it was not.
+    pub fn note(&mut self, ino: Ino) -> &mut Known {
+        let guard = &mut self.guard;
+        self.inodes.entry(ino).or_insert_with(|| Known::new(guard.enter(ino)))
+    }
+
+    pub fn remove(&mut self, ino: Ino) {
+        if let Some(known) = self.inodes.remove(&ino) {
+            self.guard.leave(known.slot);
+        }
+    }
+
+    pub fn get(&self, ino: &Ino) -> Option<&Known> {
+        self.inodes.get(ino)
+    }
+
+    pub fn get_mut(&mut self, ino: &Ino) -> Option<&mut Known> {
+        self.inodes.get_mut(ino)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Ino> {
+        self.inodes.keys()
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Known> {
+        self.inodes.values()
+    }
+
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Known> {
+        self.inodes.values_mut()
+    }
+
+    pub fn len(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// What empties the kernel's caches when this node cannot.
+    pub fn guard(&self) -> &dyn Guard {
+        &*self.guard
+    }
+
+    pub fn guard_mut(&mut self) -> &mut dyn Guard {
+        &mut *self.guard
+    }
+}

@@ -17,6 +17,7 @@ mod disown;
 mod flush;
 mod forget;
 mod grants;
+mod guard;
 mod handles;
 mod join;
 mod known;
@@ -40,6 +41,7 @@ mod xattr;
 pub use crate::atime::Atime;
 pub use crate::config::Config;
 pub use crate::core::{Core, Snapshot};
+pub use crate::guard::{Guard, Unguarded};
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, ReadJob,

@@ -25,6 +25,7 @@ pub const ORDER: &[(&str, &str)] = &[
     ("driver", "volume"),
     ("driver", "fuse"),
     ("driver", "adapter"),
+    ("driver", "guard"),
     ("driver", "node"),
     ("driver", "probe"),
     ("driver", "web"),

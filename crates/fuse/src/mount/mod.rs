@@ -4,8 +4,8 @@ mod fusermount;
 mod mountinfo;
 
 use std::ffi::CString;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -235,16 +235,27 @@ pub fn abort_at(mountpoint: &Path) -> Result<(), MountError> {
 /// [`MountError::Abort`] if the control file system is not mounted and cannot be, or has no such
 /// connection.
 pub fn abort_connection(device_minor: u32) -> Result<(), MountError> {
+    open_abort(device_minor)?.write_all(b"1").map_err(|source| MountError::Abort { device_minor, source })
+}
+
+/// Opens the file that aborts the FUSE connection numbered `device_minor` when something is written to it.
+///
+/// It works even when the control file system is unmounted later.
+///
+/// # Errors
+///
+/// As [`abort_connection`].
+pub fn open_abort(device_minor: u32) -> Result<File, MountError> {
     let file = Path::new(CONNECTIONS).join(device_minor.to_string()).join("abort");
-    let write = || fs::write(&file, "1");
-    write()
+    let open = || File::options().write(true).open(&file);
+    open()
         .or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound || fs::read_dir(CONNECTIONS)?.next().is_some() {
                 return Err(error);
             }
             // The control file system is not mounted, as in most containers.
             rustix::mount::mount("fusectl", CONNECTIONS, "fusectl", MountFlags::empty(), None)?;
-            write()
+            open()
         })
         .map_err(|source| MountError::Abort { device_minor, source })
 }

@@ -68,8 +68,24 @@ fn be_a_node_with_a_defect() {
 
 fn request_at(dir: &Path, name: &str) -> MountRequest {
     let options = MountOptions::default();
-    MountRequest { volume: dir.join("vol"), mountpoint: dir.join(name), options }
+    let guard = guard::Command {
+        program: "/proc/self/exe".into(),
+        args: ["--exact", "node::tests::be_guard", "--nocapture", AS_GUARD].map(Into::into).into(),
+    };
+    MountRequest { volume: dir.join("vol"), mountpoint: dir.join(name), options, guard }
 }
+
+/// No test: the guard of a mount of another test.
+#[test]
+fn be_guard() {
+    if std::env::args().any(|arg| arg == AS_GUARD) {
+        let guarded = guard::run(|| {});
+        std::process::exit(i32::from(guarded.is_err()));
+    }
+}
+
+/// A second filter that fits no test.
+const AS_GUARD: &str = "as-guard";
 
 const DIRECTORY: &str = "HOLDFAST_TEST_DIRECTORY";
 const READY: &str = "the node is ready";

@@ -11,11 +11,36 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuse::mount::Unmount;
-use node::{MountOptions, MountRequest, NodeError};
+use node::{GuardCommand, MountOptions, MountRequest, NodeError};
 use volume::{FormatOptions, Volume};
 
 /// Longest a mount may live before its connection is aborted.
 const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Starts this very program as a guard, by the test below.
+pub fn guard_by_test() -> GuardCommand {
+    GuardCommand {
+        program: "/proc/self/exe".into(),
+        args: ["--exact", "common::be_guard", "--nocapture", AS_GUARD].map(Into::into).into(),
+    }
+}
+
+/// No test: the guard of a mount of another test.
+#[test]
+fn be_guard() {
+    if std::env::args().any(|arg| arg == AS_GUARD) {
+        be_guard_now();
+    }
+}
+
+/// Guards and ends the process.
+pub fn be_guard_now() -> ! {
+    let guarded = node::guard(|| {});
+    std::process::exit(i32::from(guarded.is_err()));
+}
+
+/// A second filter that fits no test.
+pub const AS_GUARD: &str = "as-guard";
 
 /// A fresh volume, removed on drop. `None`, with a line that says so, where nothing can be mounted.
 pub struct Scratch {
@@ -63,7 +88,12 @@ impl Scratch {
     pub fn mount_with(&self, name: &str, options: MountOptions) -> Result<Mounted, NodeError> {
         let mountpoint = self.dir.join(name);
         std::fs::create_dir_all(&mountpoint).unwrap();
-        let request = MountRequest { volume: self.volume(), mountpoint: mountpoint.clone(), options };
+        let request = MountRequest {
+            volume: self.volume(),
+            mountpoint: mountpoint.clone(),
+            options,
+            guard: guard_by_test(),
+        };
         let (sender, ready) = channel();
         let thread =
             std::thread::spawn(move || node::mount(request, Box::new(move || sender.send(()).unwrap())));

@@ -1,0 +1,71 @@
+//! What a node sends its guard to begin with, and the bytes that come back.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+/// What a guard gets.
+#[derive(Debug)]
+pub struct Outfit {
+    /// Minor version of the FUSE protocol in use.
+    pub minor: u32,
+    /// Duplicate of the FUSE device.
+    pub device: OwnedFd,
+    /// The memory shared with the node.
+    pub memory: OwnedFd,
+    /// Readable when the node's process is dead.
+    pub node: OwnedFd,
+    /// Written to abort the connection; none where nobody may.
+    pub abort: Option<File>,
+}
+
+/// Bytes from the guard.
+pub const READY: u8 = b'r';
+pub const FIRED: u8 = b'f';
+
+/// Sends descriptors; they stay the sender's.
+pub fn send(
+    socket: impl AsFd,
+    minor: u32,
+    [device, memory, node]: [BorrowedFd<'_>; 3],
+    abort: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let all = [Some(device), Some(memory), Some(node), abort];
+    let descriptors: Vec<BorrowedFd<'_>> = all.into_iter().flatten().collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(socket, &[IoSlice::new(&minor.to_ne_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Waits for what [`send`] sends.
+pub fn receive(socket: impl AsFd) -> io::Result<Outfit> {
+    let mut minor = [0; 4];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut minor)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten();
+    match (received.bytes, descriptors.next(), descriptors.next(), descriptors.next()) {
+        (4, Some(device), Some(memory), Some(node)) => {
+            let minor = u32::from_ne_bytes(minor);
+            Ok(Outfit { minor, device, memory, node, abort: descriptors.next().map(File::from) })
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a guard is started by a node alone")),
+    }
+}
+
+const DESCRIPTORS_MAX: usize = 4;
