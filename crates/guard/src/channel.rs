@@ -25,6 +25,17 @@ pub struct Outfit {
     pub abort: Option<File>,
 }
 
+/// What a guard hears from its node later.
+#[derive(Debug)]
+pub enum Heard {
+    /// A connection to keep open until the caches are empty, in place of the one before.
+    Hold(OwnedFd),
+    /// Nothing to speak of.
+    Nothing,
+    /// The node's end.
+    End,
+}
+
 /// Bytes from the guard.
 pub const READY: u8 = b'r';
 pub const FIRED: u8 = b'f';
@@ -66,6 +77,37 @@ pub fn receive(socket: impl AsFd) -> io::Result<Outfit> {
         }
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a guard is started by a node alone")),
     }
+}
+
+/// Sends a descriptor for [`Heard::Hold`]; it stays the sender's.
+pub fn send_hold(socket: impl AsFd, connection: BorrowedFd<'_>) -> io::Result<()> {
+    let descriptors = [connection];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(socket, &[IoSlice::new(b"h")], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// What the node has said.
+pub fn hear(socket: impl AsFd) -> Heard {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags) {
+        Ok(received) => received.bytes,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Heard::Nothing,
+        Err(_) => return Heard::End,
+    };
+    if received == 0 {
+        return Heard::End;
+    }
+    let held = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    held.map_or(Heard::Nothing, Heard::Hold)
 }
 
 const DESCRIPTORS_MAX: usize = 4;

@@ -73,7 +73,32 @@ struct Inner {
 struct State {
     /// By which the running guard learns of the end.
     socket: Option<UnixStream>,
+    /// The node's connection to its master.
+    held: Option<OwnedFd>,
     is_ending: bool,
+}
+
+/// Hands the guard what must stay open until the caches are empty.
+#[derive(Clone, Debug)]
+pub struct Holder(Arc<Inner>);
+
+impl Holder {
+    /// Has the guard keep `connection` open until the caches are empty, in place of the one before: whoever is at its other
+    /// end learns of the death of the node's process only then.
+    pub fn hold(&self, connection: OwnedFd) {
+        let mut state = self.0.state.lock();
+        if let Some(socket) = &state.socket {
+            tell_held(socket, &connection);
+        }
+        state.held = Some(connection);
+    }
+}
+
+fn tell_held(socket: &UnixStream, connection: &OwnedFd) {
+    if let Err(error) = channel::send_hold(socket, connection.as_fd()) {
+        // Then the master may be faster than the guard.
+        log::debug!("the guard was not given the connection: {error}");
+    }
 }
 
 /// A guard that is ready.
@@ -103,6 +128,11 @@ impl Keeper {
         Ok((keeper, table))
     }
 
+    /// Returns what hands the guard connections.
+    pub fn holder(&self) -> Holder {
+        Holder(Arc::clone(&self.inner))
+    }
+
     /// Ends the guard, and waits until it is gone.
     pub fn end(mut self, end: End) {
         self.stop(end);
@@ -114,7 +144,7 @@ impl Keeper {
         }
         let mut state = self.inner.state.lock();
         state.is_ending = true;
-        let socket = state.socket.take();
+        let (socket, _held) = (state.socket.take(), state.held.take());
         drop(state);
         self.inner.ended.notify_all();
         if let Some(socket) = socket {
@@ -145,7 +175,12 @@ impl Inner {
         drop(command);
         match self.equip(&socket) {
             Ok(()) => {
-                self.state.lock().socket = Some(socket.try_clone()?);
+                let mut state = self.state.lock();
+                if let Some(connection) = &state.held {
+                    tell_held(&socket, connection);
+                }
+                state.socket = Some(socket.try_clone()?);
+                drop(state);
                 Ok(Running { child, socket })
             }
             Err(error) => {

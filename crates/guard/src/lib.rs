@@ -30,6 +30,6 @@ mod shared;
 mod sweep;
 mod table;
 
-pub use keeper::{Command, End, Keeper, Mount, Watch};
+pub use keeper::{Command, End, Holder, Keeper, Mount, Watch};
 pub use process::run;
 pub use table::Table;

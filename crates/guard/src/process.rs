@@ -14,7 +14,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-use crate::channel::{self, FIRED, Outfit, READY};
+use crate::channel::{self, FIRED, Heard, Outfit, READY};
 use crate::shared::{Header, NEVER, Shared};
 use crate::sweep::Sweeper;
 
@@ -38,7 +38,7 @@ pub fn run(ready_to_log: impl FnOnce()) -> io::Result<()> {
     // Not before: locking would fill all of it.
     sweeper.set_memory(Shared::map(memory)?);
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
-    let mut guard = Guard { sweeper, socket, node, timer, state: State::Armed };
+    let mut guard = Guard { sweeper, socket, node, timer, held: None, state: State::Armed };
     guard.tell(READY);
     guard.watch()
 }
@@ -60,6 +60,9 @@ struct Guard {
     /// Readable when the node's process is dead.
     node: OwnedFd,
     timer: OwnedFd,
+    /// The node's connection to the master, which takes its end for the node's: rights are not given to others before
+    /// the caches are empty.
+    held: Option<OwnedFd>,
     state: State,
 }
 
@@ -119,7 +122,7 @@ impl Guard {
     }
 
     /// Sleeps until `due`, or something happens.
-    fn wait(&self, due: u64) -> io::Result<Node> {
+    fn wait(&mut self, due: u64) -> io::Result<Node> {
         // Zero would disarm it.
         let due = due.max(1);
         let it_value =
@@ -138,9 +141,15 @@ impl Guard {
             Err(rustix::io::Errno::INTR) => return Ok(Node::There),
             Err(error) => return Err(error.into()),
         }
-        // The node says nothing by the socket but that it has ended.
-        let is_gone = !fds[0].revents().is_empty() || !fds[1].revents().is_empty();
-        Ok(if is_gone { Node::Gone } else { Node::There })
+        let (has_said, is_dead) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        if has_said {
+            match channel::hear(&self.socket) {
+                Heard::Hold(connection) => self.held = Some(connection),
+                Heard::Nothing => {}
+                Heard::End => return Ok(Node::Gone),
+            }
+        }
+        Ok(if is_dead { Node::Gone } else { Node::There })
     }
 
     fn on_time(&mut self, now: u64) {
@@ -198,6 +207,7 @@ impl Guard {
             self.sweeper.begin();
             self.settle()?;
         }
+        self.held = None;
         log::warn!("the node's process is gone: its mount answers errors");
         Ok(())
     }

@@ -132,6 +132,11 @@ pub(crate) fn start(shell: &Arc<Shell>, link: &Arc<Link>) -> Result<(), NodeErro
             Ok(())
         }
         Link::Socket(socket) => {
+            if let Some(guard) = shell.guard.get() {
+                let stream =
+                    socket.stream.try_clone().map_err(|source| NodeError::io("use a socket", source))?;
+                guard.hold(stream.into());
+            }
             shell.begin(link);
             start_threads(shell, link, socket).inspect_err(|_| shell.link_lost(link))
         }

@@ -215,6 +215,7 @@ impl Node {
             }
         });
         let (keeper, table) = Keeper::start(self.guard_command.clone(), guarded, watch)?;
+        let _ = self.shell.guard.set(keeper.holder());
         self.guard = Some(keeper);
         self.shell.with_core(|core, _| core.set_guard(Box::new(table)));
         Ok(())

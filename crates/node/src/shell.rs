@@ -49,6 +49,8 @@ pub(crate) struct Shell {
     pub started: Instant,
     /// Set once mounted.
     pub identity: OnceLock<Identity>,
+    /// The way to the guard of the mount.
+    pub guard: OnceLock<guard::Holder>,
     /// Set once the kernel has shaken hands.
     pub invalidator: OnceLock<Invalidator>,
     pending: PendingTable,
@@ -145,6 +147,7 @@ impl Shell {
             metrics,
             started: Instant::now(),
             identity: OnceLock::new(),
+            guard: OnceLock::new(),
             invalidator: OnceLock::new(),
             pending: PendingTable::default(),
             tasks: Jobs::default(),
