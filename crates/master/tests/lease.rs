@@ -1,0 +1,69 @@
+//! When the membership of a node ends that owes an answer: not before the lease it was granted last, for until then
+//! its kernel may show what its tokens stand for, and not much later.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{A, B, Rig};
+use master::Output;
+use types::{Ino, NodeId};
+use wire::{FromMaster, ToMaster, Want};
+
+fn has(outputs: &[Output], is: impl Fn(&FromMaster) -> bool) -> bool {
+    outputs.iter().any(|output| matches!(output, Output::Send { message, .. } if is(message)))
+}
+
+fn is_end(message: &FromMaster) -> bool {
+    matches!(message, FromMaster::Ended { .. })
+}
+
+fn is_pong(message: &FromMaster) -> bool {
+    matches!(message, FromMaster::Pong { .. })
+}
+
+/// A holds the root in EX, and B has just asked for it.
+fn wanted() -> Rig {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    rig.hold_root(A);
+    let want = Want::Directory { ino: Ino::ROOT };
+    let outputs = rig.tell(B, ToMaster::Acquire { request: 1, want, ahead: Default::default() });
+    assert!(has(&outputs, |m| matches!(m, FromMaster::Revoke { .. })), "{outputs:?}");
+    rig
+}
+
+/// Seconds until A's membership ends, at most 30.
+fn ends_after(rig: &mut Rig) -> u32 {
+    (1..=30).find(|_| has(&rig.wait(), is_end)).expect("it ends")
+}
+
+#[test]
+fn a_silent_node_is_waited_for_a_lease() {
+    let mut rig = wanted();
+    assert_eq!(ends_after(&mut rig), 11, "the first second after the lease of 10");
+}
+
+#[test]
+fn a_node_that_was_renewed_meanwhile_keeps_its_lease_and_gets_no_other() {
+    let mut rig = wanted();
+    for _ in 0..9 {
+        assert!(!has(&rig.wait(), is_end));
+    }
+    assert!(has(&rig.tell(A, ToMaster::Ping {}), is_pong), "it may still answer in time");
+    for _ in 0..2 {
+        assert!(!has(&rig.wait(), is_end), "it may use its tokens");
+    }
+    assert!(!has(&rig.tell(A, ToMaster::Ping {}), is_pong), "not for longer");
+    assert!(rig.master.poll_timeout() > rig.now, "it is not asked again at once");
+    assert_eq!(ends_after(&mut rig), 8, "a lease after the ping that was answered");
+}
+
+#[test]
+fn others_are_renewed_all_the_time() {
+    let mut rig = wanted();
+    for _ in 0..15 {
+        rig.wait();
+        assert!(has(&rig.tell(B, ToMaster::Ping {}), is_pong));
+    }
+}
