@@ -201,6 +201,10 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if let Some(guard) = self.guard().and_then(|guard| Pid::from_raw(guard as i32)) {
+            // A test that failed may have left it stopped.
+            _ = kill_process(guard, Signal::CONT);
+        }
         // A stopped process is killed as well.
         _ = self.child.kill();
         _ = self.child.wait();
