@@ -51,6 +51,8 @@ pub struct MasterTable {
     resources: BTreeMap<ResourceId, Resource>,
     held: BTreeMap<NodeId, BTreeSet<ResourceId>>,
     opens: BTreeMap<Ino, BTreeSet<NodeId>>,
+    /// Resources with a revoke that is not answered.
+    asked_back: BTreeSet<ResourceId>,
     outputs: VecDeque<Output>,
 }
 
@@ -214,6 +216,7 @@ impl MasterTable {
     /// Waiters become ready at once, to find that there is nothing left to wait for.
     pub fn remove_resource(&mut self, resource: ResourceId) {
         let Some(entry) = self.resources.remove(&resource) else { return };
+        self.asked_back.remove(&resource);
         for holder in entry.holders {
             self.unlist(holder.node, resource);
         }
@@ -270,26 +273,38 @@ impl MasterTable {
 
     /// Revokes sent and not answered: node, resource, since when.
     pub fn overdue(&self, before: Micros) -> Vec<(NodeId, ResourceId)> {
-        let mut list = Vec::new();
-        for (resource, entry) in &self.resources {
-            for holder in &entry.holders {
-                if holder.revoking.is_some_and(|r| r.since < before) {
-                    list.push((holder.node, *resource));
-                }
-            }
-        }
-        list
+        let is_late = |revoking: Revoking| revoking.since < before;
+        self.revokes().filter(|(_, _, r)| is_late(*r)).map(|(node, resource, _)| (node, resource)).collect()
     }
 
     /// When the oldest unanswered revoke was sent.
     pub fn oldest_revoke(&self) -> Option<Micros> {
-        self.resources.values().flat_map(|r| &r.holders).filter_map(|h| h.revoking).map(|r| r.since).min()
+        self.revokes().map(|(_, _, revoking)| revoking.since).min()
+    }
+
+    /// Unanswered revokes, in order of resource.
+    fn revokes(&self) -> impl Iterator<Item = (NodeId, ResourceId, Revoking)> + '_ {
+        let entries =
+            self.asked_back.iter().filter_map(|id| self.resources.get(id).map(|entry| (*id, entry)));
+        entries.flat_map(|(id, entry)| {
+            entry.holders.iter().filter_map(move |h| h.revoking.map(|revoking| (h.node, id, revoking)))
+        })
     }
 
     /// Asks `node` for a resource back though nobody waits for it, as for a walk that is about to come.
     pub fn revoke(&mut self, now: Micros, node: NodeId, resource: ResourceId, to: LockMode) {
         if let Some(entry) = self.resources.get_mut(&resource) {
             entry.revoke(now, resource, |h| h.node == node, to, &mut self.outputs);
+            self.note_asked_back(resource);
+        }
+    }
+
+    fn note_asked_back(&mut self, resource: ResourceId) {
+        let entry = self.resources.get(&resource);
+        if entry.is_some_and(|entry| entry.holders.iter().any(|h| h.revoking.is_some())) {
+            self.asked_back.insert(resource);
+        } else {
+            self.asked_back.remove(&resource);
         }
     }
 
@@ -311,6 +326,7 @@ impl MasterTable {
         } else {
             self.check(resource);
         }
+        self.note_asked_back(resource);
     }
 
     /// Goes on with the line of a resource after a ready waiter was acted on.

@@ -123,3 +123,20 @@ fn release_of_nothing_changes_nothing() {
 fn incompatible_grant_is_refused_loudly() {
     table_with(&[(A, Pr), (B, Ex)]);
 }
+
+#[test]
+fn only_what_is_asked_back_is_looked_at_for_answers_that_are_due() {
+    let mut table = table_with(&[(A, Ex)]);
+    for ino in 100..200 {
+        table.grant(A, ResourceId::dir(Ino(ino)), Ex);
+    }
+    assert_eq!(table.oldest_revoke(), None);
+    table.wait(Micros(5), WaiterId(1), B, D, Need::Token(Pr));
+    table.revoke(Micros(7), A, ResourceId::dir(Ino(100)), Pr);
+    assert_eq!(table.asked_back.len(), 2);
+    assert_eq!((table.oldest_revoke(), table.overdue(Micros(6))), (Some(Micros(5)), vec![(A, D)]));
+    table.release(Micros(9), A, D, Pr);
+    assert_eq!(table.oldest_revoke(), Some(Micros(7)));
+    table.remove_node(Micros(10), A);
+    assert_eq!((table.oldest_revoke(), table.asked_back.len()), (None, 0));
+}
