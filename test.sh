@@ -11,5 +11,6 @@ need_cargo
 cargo fmt --all --check
 cargo build --quiet --workspace --all-targets
 cargo test --quiet --workspace
+cargo test --quiet -p holdfast-sim --features planted --test planted
 cargo run --quiet -p xtask -- layers
 cargo run --quiet -p xtask -- tidy

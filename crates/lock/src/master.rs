@@ -46,7 +46,7 @@ pub enum Output {
 }
 
 /// The token table of a master. Deterministic: the same calls give the same outputs.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MasterTable {
     resources: BTreeMap<ResourceId, Resource>,
     held: BTreeMap<NodeId, BTreeSet<ResourceId>>,
@@ -56,7 +56,7 @@ pub struct MasterTable {
     outputs: VecDeque<Output>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Resource {
     holders: Vec<Holder>,
     waiters: VecDeque<Waiter>,

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use types::{LockMode, Micros, ResourceId, ResourceKind};
 
 /// The token table of a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NodeTable {
     tokens: FxHashMap<ResourceId, Token>,
     /// Tokens in the order of their next chance to be dropped.
@@ -204,6 +204,15 @@ impl NodeTable {
     /// Whether the resource is asked back, started or not.
     pub fn is_revoked(&self, resource: ResourceId) -> bool {
         self.tokens.get(&resource).is_some_and(|t| t.revoke != Revoke::No)
+    }
+
+    /// The most to keep of a token when all revokes so far are carried out, if it is asked back.
+    pub fn asked_back(&self, resource: ResourceId) -> Option<LockMode> {
+        match self.tokens.get(&resource)?.revoke {
+            Revoke::No => None,
+            Revoke::Delayed { to, .. } => Some(to),
+            Revoke::Started { to, then } => Some(then.map_or(to, |then| then.min(to))),
+        }
     }
 
     /// The token was given back down to `to`, which is what the master is told.

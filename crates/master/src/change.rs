@@ -57,6 +57,17 @@ impl Master {
     /// Plans an operation of `node` on the engine's state. If another node holds in EX what it is about, that
     /// is asked back and `task` waits.
     pub(crate) fn plan(&mut self, op: &Op, node: NodeId, now: Timespec, task: Task) -> Planned {
+        self.plan_on(op, node, now, task).0
+    }
+
+    /// Plans an operation, and says what the plan rests on.
+    pub(crate) fn plan_on(
+        &mut self,
+        op: &Op,
+        node: NodeId,
+        now: Timespec,
+        task: Task,
+    ) -> (Planned, BTreeSet<ResourceId>) {
         let records = EngineStore(&*self.engine);
         let table = &self.table;
         let holders = |ino: Ino| -> Vec<NodeId> { table.open_nodes(ino).collect() };
@@ -72,14 +83,16 @@ impl Master {
         let view = MasterView::new(self, &records, node, &all);
         let planned = op.plan(&view, &OpContext { now, node });
         view.log_failures();
-        match planned {
+        let basis = view.into_basis();
+        let planned = match planned {
             Ok(plan) => Planned::Changes(plan.changes, plan.reply),
             Err(ViewError::Refused(error)) => Planned::Refused(error),
             Err(ViewError::Missing(missing)) => {
                 self.wait_for(node, missing.resource, lock::Need::Change, task);
                 Planned::Waiting
             }
-        }
+        };
+        (planned, basis)
     }
 
     /// Readers of the directory that covers `ino`, who may have it open without having said so.
@@ -102,6 +115,19 @@ impl Master {
         own: Vec<OwnWrite>,
         then: Then,
     ) -> bool {
+        self.make_change_on(node, BTreeSet::new(), changes, own, then)
+    }
+
+    /// As [`Self::make_change`], of a change, or of none, that rests on `basis`: whoever is told of it learns of earlier
+    /// changes there, so it is not complete before those are.
+    pub(crate) fn make_change_on(
+        &mut self,
+        node: NodeId,
+        basis: BTreeSet<ResourceId>,
+        changes: &[Change],
+        own: Vec<OwnWrite>,
+        then: Then,
+    ) -> bool {
         let told = self.readers_of(changes, node);
         let resources: BTreeSet<ResourceId> = changes.iter().filter_map(Change::resource).collect();
         let mut removed = removed_inodes(changes);
@@ -111,7 +137,10 @@ impl Master {
         }
         let id = self.number();
         let mut own = own;
-        own.extend(std::mem::take(&mut self.told_everyone).into_iter().map(|key| (key, None)));
+        let is_nothing = changes.is_empty() && own.is_empty();
+        if !is_nothing {
+            own.extend(std::mem::take(&mut self.told_everyone).into_iter().map(|key| (key, None)));
+        }
         // What a sender is not there to send again: a new master must know that readers may not have been told.
         let mut records = Vec::new();
         if !told.is_empty() && !matches!(then, Then::Answer { .. }) {
@@ -120,14 +149,14 @@ impl Master {
             own.push(own_write(key, &result));
             records.push(key);
         }
-        if let Err(error) = self.commit(node, changes, own) {
+        if !is_nothing && let Err(error) = self.commit(node, changes, own) {
             self.fail(format!("a change of node {node} could not be committed: {error:?}"));
             return false;
         }
         // Changes of the same resources that readers have not acknowledged yet: this one is not complete
         // before they are.
         let mut left: BTreeSet<u64> =
-            resources.iter().filter_map(|r| self.unacknowledged.get(r)).flatten().copied().collect();
+            resources.union(&basis).filter_map(|r| self.unacknowledged.get(r)).flatten().copied().collect();
         for (reader, changes) in told {
             let seq = self.number();
             self.forgets.insert(seq, (reader, id));
@@ -137,6 +166,10 @@ impl Master {
             }
             self.metrics.forgets_sent.add(1);
             self.send(reader, FromMaster::Forget { seq, changes, removed: removed.clone() });
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Planted::AnsweredEarly) {
+            left.clear();
         }
         let pending = Pending { since: self.clock.now, left, resources, removed, then, records };
         if pending.left.is_empty() {

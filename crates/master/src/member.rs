@@ -137,6 +137,8 @@ impl Master {
         log::warn!("membership of node {node} ends: {reason}");
         self.metrics.leases_ended.add(1);
         self.send(node, FromMaster::Ended { reason });
+        // Nobody else asks for what it had committed to be made durable: an fsync by others finds nothing of theirs to do.
+        self.want_sync();
         self.remove_member(node);
     }
 

@@ -28,6 +28,11 @@ impl Master {
         }
     }
 
+    /// What a node has been granted, for inspection.
+    pub fn mode(&self, node: NodeId, resource: ResourceId) -> LockMode {
+        self.table.mode(node, resource)
+    }
+
     /// Releases seen of a node on its connection.
     pub(crate) fn releases_seen(&self, node: NodeId) -> u64 {
         self.members.get(&node).map_or(0, |member| member.releases_seen)

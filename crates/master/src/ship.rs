@@ -45,9 +45,19 @@ impl Master {
             return;
         }
         let task = Task::Ship { node, seq, op: op.clone(), now };
-        match self.plan(&op, node, now, task) {
+        let (planned, basis) = self.plan_on(&op, node, now, task);
+        match planned {
             Planned::Waiting => {}
-            Planned::Refused(error) => self.answer_ship(node, seq, &op, Err(error), Vec::new(), false),
+            Planned::Refused(error) => {
+                // A refusal tells of what others did, which is to be seen everywhere by then.
+                #[cfg(feature = "planted")]
+                if crate::planted::is(crate::planted::Planted::RefusedEarly) {
+                    return self.answer_ship(node, seq, &op, Err(error), Vec::new(), false);
+                }
+                let then =
+                    Then::Answer { node, seq, op, result: Err(error), changes: Vec::new(), told: false };
+                self.make_change_on(node, basis, &[], Vec::new(), then);
+            }
             Planned::Changes(changes, reply) => {
                 // Whoever made it has it open from now on, whatever others do to its name before the answer.
                 if let Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. } = &op {
@@ -59,10 +69,13 @@ impl Master {
                 let mut then =
                     Then::Answer { node, seq, op, result: Ok(reply), changes: changes.clone(), told: true };
                 // If nobody else reads what changes, the answer carries the changes itself.
-                let is_alone = changes
-                    .iter()
-                    .filter_map(Change::resource)
-                    .all(|r| !self.table.is_shared(r, node) && !self.is_changing(r));
+                let is_alone =
+                    changes.iter().filter_map(Change::resource).all(|r| !self.table.is_shared(r, node))
+                        && !changes
+                            .iter()
+                            .filter_map(Change::resource)
+                            .chain(basis.iter().copied())
+                            .any(|r| self.is_changing(r));
                 if is_alone {
                     if let Then::Answer { told, .. } = &mut then {
                         *told = false;
@@ -73,7 +86,7 @@ impl Master {
                 }
                 // Before anything that is complete has orphans looked for that nobody has open.
                 self.note_orphans(node, &changes);
-                self.make_change(node, &changes, own, then);
+                self.make_change_on(node, basis, &changes, own, then);
             }
         }
     }
@@ -158,7 +171,18 @@ impl Master {
                         grants.push(grant);
                     }
                 }
-                Change::PutAttr { ino, attr } => self.grant_attr(node, *ino, attr.clone(), grants),
+                #[cfg(feature = "planted")]
+                Change::PutAttr { ino, attr }
+                    if crate::planted::is(crate::planted::Planted::GrantedAsItWas) =>
+                {
+                    self.grant_attr(node, *ino, attr.clone(), grants);
+                }
+                // As it is by now: others may have changed it since.
+                Change::PutAttr { ino, .. } => {
+                    if let Ok(Some(StoredInode::Own { attr })) = self.read(Key::Inode(*ino)) {
+                        self.grant_attr(node, *ino, attr, grants);
+                    }
+                }
                 Change::PutContent { ino, .. } => {
                     let mode = if is_split_create { LockMode::Ex } else { LockMode::Pr };
                     if is_split_create {

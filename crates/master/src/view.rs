@@ -1,5 +1,8 @@
 //! The master's view for plans: the engine's records, and who else holds what.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use kv::{Engine, KeyRange, ScanLimit};
 use lock::{MasterTable, Need};
 use meta::{
@@ -35,6 +38,8 @@ pub(crate) struct MasterView<'a> {
     table: &'a MasterTable,
     split_places: &'a std::collections::BTreeMap<Ino, (Ino, Cookie)>,
     node: NodeId,
+    /// What was looked at.
+    basis: RefCell<BTreeSet<ResourceId>>,
 }
 
 impl<'a> MasterView<'a> {
@@ -50,7 +55,13 @@ impl<'a> MasterView<'a> {
             table: &master.table,
             split_places: &master.split_places,
             node,
+            basis: RefCell::default(),
         }
+    }
+
+    /// Everything that was looked at.
+    pub fn into_basis(self) -> BTreeSet<ResourceId> {
+        self.basis.into_inner()
     }
 
     /// Logs why reads failed, if any did.
@@ -62,6 +73,7 @@ impl<'a> MasterView<'a> {
 
     fn need(&self, resource: ResourceId, mode: LockMode) -> Result<(), ViewError> {
         if self.table.is_met(self.node, resource, Need::Change) {
+            self.basis.borrow_mut().insert(resource);
             Ok(())
         } else {
             Err(ViewError::Missing(Missing { resource, mode }))

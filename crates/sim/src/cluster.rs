@@ -14,6 +14,10 @@ use wire::{FromMaster, ToMaster};
 use crate::coverage::Coverage;
 use crate::kernel::{Kernel, Pending};
 
+mod moves;
+
+pub use moves::Move;
+
 /// Settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
@@ -493,11 +497,15 @@ impl Cluster {
     }
 
     /// One of the jobs that a kernel can carry out: they are independent of each other.
-    fn run_job(&mut self, index: usize) {
+    fn run_any_job(&mut self, index: usize) {
         let node = &self.nodes[index];
         let ready: Vec<usize> =
             (0..node.jobs.len()).filter(|at| self.is_ready(node, &node.jobs[*at])).collect();
         let at = ready[self.rng.usize(0..ready.len())];
+        self.run_job(index, at);
+    }
+
+    fn run_job(&mut self, index: usize, at: usize) {
         let clock = self.clock();
         let node = &mut self.nodes[index];
         let job = &node.jobs[at];
@@ -586,7 +594,7 @@ impl Cluster {
                     self.coverage.note_waits(&node.core);
                 }
             }
-            2 => self.run_job(index),
+            2 => self.run_any_job(index),
             3 => {
                 self.figures.syncs += 1;
                 let node = &mut self.nodes[index];

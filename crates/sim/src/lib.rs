@@ -7,13 +7,14 @@
 mod check;
 mod cluster;
 mod coverage;
+pub mod explore;
 mod kernel;
 mod process;
 mod processes;
 mod workload;
 
 pub use check::Tree;
-pub use cluster::{Cluster, ClusterConfig, Figures};
+pub use cluster::{Cluster, ClusterConfig, Figures, Move};
 pub use coverage::Coverage;
 pub use kernel::Kernel;
 pub use processes::{Deaths, ProcessesConfig, ProcessesRun, run_processes};

@@ -60,6 +60,16 @@ impl Core {
                 Some(_) | None => {}
             }
         }
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Planted::ForgetKeepsAttributes) {
+            list.retain(|i| !matches!(i, Invalidation::Attr { .. } | Invalidation::Pages { .. }));
+            pages.clear();
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Planted::ForgetAcknowledgedEarly) && !list.is_empty() {
+            self.acknowledge(seq, open);
+            return self.invalidate(Purpose::Alone, list, pages);
+        }
         if list.is_empty() {
             self.acknowledge(seq, open);
         } else {

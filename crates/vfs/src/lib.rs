@@ -29,6 +29,8 @@ mod memory;
 mod message;
 mod namespace;
 mod outputs;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod readdir;
 mod request;
 mod revoke;

@@ -82,6 +82,21 @@ impl Core {
         self.releases.values().map(stage).collect()
     }
 
+    /// Tokens held and what may be used of them, for inspection.
+    pub fn usable(&self) -> Vec<(ResourceId, LockMode)> {
+        self.tokens.list().into_iter().map(|(r, _)| (r, self.tokens.usable(r))).collect()
+    }
+
+    /// What may be used of one token, for inspection.
+    pub fn usable_mode(&self, resource: ResourceId) -> LockMode {
+        self.tokens.usable(resource)
+    }
+
+    /// What is held of one token, for inspection.
+    pub fn held_mode(&self, resource: ResourceId) -> LockMode {
+        self.tokens.held(resource)
+    }
+
     /// Whether the kernel's caches under `resource` are being taken back right now.
     pub(crate) fn is_dropping(&self, resource: ResourceId) -> bool {
         self.releases.get(&resource).is_some_and(|r| r.stage == Stage::Dropping)
@@ -106,6 +121,11 @@ impl Core {
             LockMode::Nl => self.kernel_has(resource),
             LockMode::Pr | LockMode::Ex => (Vec::new(), Vec::new()),
         };
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Planted::ReleasedBeforeTheKernel) && !list.is_empty() {
+            self.invalidate(Purpose::Alone, list, pages);
+            return self.flush_release(resource);
+        }
         if list.is_empty() {
             self.flush_release(resource);
         } else {

@@ -1,0 +1,175 @@
+//! The worlds: who does what to two directories and three files.
+//!
+//! Each begins with the directories `d` and `e`, the files `d/a` (four bytes), `d/b` (empty) and `e/c` (four bytes),
+//! and the empty directory `e/s`, all durable.
+
+/// A directory that a step names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dir {
+    /// The root.
+    Root,
+    /// `/d`.
+    D,
+    /// `/e`.
+    E,
+    /// `/e/s`.
+    S,
+}
+
+/// One request of a process. What a process has looked up or made is its *file*, and what it opened stays open until
+/// it closes it. A step about a file that was not found is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the system calls")]
+pub enum Step {
+    Create(Dir, &'static str),
+    Mkdir(Dir, &'static str),
+    Unlink(Dir, &'static str),
+    Rmdir(Dir, &'static str),
+    Rename(Dir, &'static str, Dir, &'static str),
+    Link(Dir, &'static str),
+    Lookup(Dir, &'static str),
+    List(Dir),
+    Stat,
+    Chmod(u32),
+    Truncate(u64),
+    OpenToRead,
+    OpenToWrite,
+    Write(u64, &'static str),
+    Append(&'static str),
+    Read,
+    Fsync,
+    Close,
+}
+
+/// What the nodes have in their caches when the processes begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Warmth {
+    /// Nothing.
+    Cold,
+    /// One node holds both directories in EX.
+    Held(usize),
+    /// All have read everything.
+    Shared,
+}
+
+/// What may go wrong in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The master dies.
+    Master,
+    /// A node dies.
+    Node(usize),
+    /// Power fails; everything unsynced is lost, or nothing, or a part.
+    Power,
+}
+
+/// A world.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Its name.
+    pub name: String,
+    /// How many nodes.
+    pub nodes: usize,
+    /// What each process does: process n is on node n.
+    pub scripts: Vec<Vec<Step>>,
+    /// What is cached at first.
+    pub warmth: Warmth,
+    /// What may happen, once.
+    pub faults: Vec<Fault>,
+}
+
+use Dir::{D, E, Root, S};
+use Step::{
+    Append, Chmod, Close, Create, Fsync, Link, List, Lookup, Mkdir, OpenToRead, OpenToWrite, Read, Rename,
+    Rmdir, Stat, Truncate, Unlink, Write,
+};
+
+/// What two processes do, and perhaps a third who looks on.
+type Plot = (&'static str, Vec<Vec<Step>>, Vec<Fault>);
+
+/// All worlds: each plot with cold caches, held by either node, and shared by all.
+pub fn worlds() -> Vec<World> {
+    let mut worlds = Vec::new();
+    for (name, scripts, faults) in plots() {
+        for warmth in [Warmth::Cold, Warmth::Held(0), Warmth::Held(1), Warmth::Shared] {
+            let label = match warmth {
+                Warmth::Cold => "cold".to_owned(),
+                Warmth::Held(node) => format!("held{node}"),
+                Warmth::Shared => "shared".to_owned(),
+            };
+            let (scripts, faults) = (scripts.clone(), faults.clone());
+            worlds.push(World { name: format!("{name}/{label}"), nodes: 3, scripts, warmth, faults });
+        }
+    }
+    worlds
+}
+
+fn plots() -> Vec<Plot> {
+    let deaths = || vec![Fault::Master, Fault::Node(0), Fault::Node(1)];
+    let all = || [deaths(), vec![Fault::Power]].concat();
+    // Not the master's: a file whose name is gone before its maker hears of it does not outlive that.
+    let of_nodes = || vec![Fault::Node(0), Fault::Node(1)];
+    let look = |name| vec![Lookup(D, name), Lookup(D, name)];
+    let read = || vec![Lookup(D, "a"), OpenToRead, Read, Read, Close];
+    let write = |text| vec![Lookup(D, "a"), OpenToWrite, Write(2, text), Close];
+    let append = |text| vec![Lookup(D, "a"), OpenToWrite, Append(text), Close];
+    vec![
+        (
+            "create-create",
+            vec![vec![Create(D, "x"), Close], vec![Create(D, "x"), Close], look("x")],
+            deaths(),
+        ),
+        ("create-unlink", vec![vec![Create(D, "x"), Close], vec![Unlink(D, "x")], look("x")], of_nodes()),
+        (
+            "rename-create",
+            vec![
+                vec![Rename(D, "a", D, "x")],
+                vec![Create(D, "x"), Close],
+                vec![Lookup(D, "x"), Lookup(D, "a")],
+            ],
+            of_nodes(),
+        ),
+        (
+            "rename-rename",
+            vec![vec![Rename(D, "a", E, "c")], vec![Rename(E, "c", D, "a")], vec![List(D), List(E)]],
+            deaths(),
+        ),
+        ("rename-one-file", vec![vec![Rename(D, "a", E, "x")], vec![Rename(D, "a", D, "y")]], deaths()),
+        ("unlink-open", vec![vec![Unlink(D, "a")], read()], deaths()),
+        ("write-read", vec![write("ww"), read()], deaths()),
+        ("append-append", vec![append("pp"), append("qq")], deaths()),
+        (
+            "link-unlink",
+            vec![vec![Lookup(D, "a"), Link(E, "l"), Stat], vec![Unlink(D, "a")], vec![List(E), List(D)]],
+            deaths(),
+        ),
+        ("rmdir-create", vec![vec![Rmdir(E, "s")], vec![Create(S, "x"), Close]], deaths()),
+        (
+            "chmod-stat",
+            vec![vec![Lookup(D, "a"), Chmod(0o600), Stat], vec![Lookup(D, "a"), Stat, Stat]],
+            deaths(),
+        ),
+        ("fsync-death", vec![vec![Create(D, "x"), Write(0, "xxxx"), Fsync, Close], look("x")], all()),
+        (
+            "walk-create",
+            vec![vec![List(Root), List(D), List(E)], vec![Create(D, "x"), Close, Create(E, "y"), Close]],
+            deaths(),
+        ),
+        ("truncate-read", vec![vec![Lookup(D, "a"), Truncate(1), Stat], read()], deaths()),
+        ("two-look-on", vec![vec![Create(D, "x"), Close], look("x"), look("x")], deaths()),
+        (
+            "two-read",
+            vec![
+                vec![Lookup(D, "a"), Chmod(0o600)],
+                vec![Lookup(D, "a"), Stat, Stat],
+                vec![Lookup(D, "a"), Stat, Stat],
+            ],
+            deaths(),
+        ),
+        (
+            "names-in-order",
+            vec![vec![Mkdir(D, "m"), Create(E, "x"), Close, Unlink(D, "b")], vec![List(D), List(E)]],
+            all(),
+        ),
+    ]
+}
