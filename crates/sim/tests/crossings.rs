@@ -212,6 +212,22 @@ fn next_in_line_has_its_turn_when_the_one_before_is_refused() {
     }
 }
 
+/// Whoever makes a file durable makes durable what others did to it, and need not have changed anything.
+#[test]
+fn fsync_covers_what_another_node_made() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 0, b"d");
+        let (ino, _) = create(&mut cluster, 0, dir, b"a");
+        assert!(matches!(lookup(&mut cluster, 1, Ino::ROOT, b"d"), Reply::Entry(_)));
+        assert!(matches!(lookup(&mut cluster, 1, dir, b"a"), Reply::Entry(_)));
+        assert!(matches!(cluster.call(1, Request::Fsync { ino }), Reply::Done));
+        cluster.lose_power();
+        let names = Tree::read(cluster.engine()).names(dir);
+        assert!(names.contains_key(&b"a"[..]), "seed {seed}: {names:?}");
+    }
+}
+
 /// A sync that was asked for while an operation was at the master does not cover it.
 #[test]
 fn fsync_covers_an_operation_that_was_under_way_during_another_fsync() {

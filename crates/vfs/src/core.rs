@@ -89,7 +89,9 @@ pub struct Core {
     pub(crate) fetch_of: BTreeMap<u64, FetchWhat>,
     pub(crate) shipped: BTreeMap<OpSeq, Shipped>,
     pub(crate) last_op: OpSeq,
-    pub(crate) shipped_since_sync: bool,
+    /// Whether the master may have changes that are not durable and that this node made or was shown: an fsync
+    /// stands for those of others too.
+    pub(crate) unsynced_at_master: bool,
     pub(crate) frozen: FxHashMap<Ino, u32>,
     /// Inodes that shipped operations may delete, by how many.
     pub(crate) removing: FxHashMap<Ino, u32>,
@@ -216,7 +218,7 @@ impl Core {
             fetch_of: BTreeMap::new(),
             shipped: BTreeMap::new(),
             last_op: OpSeq(0),
-            shipped_since_sync: false,
+            unsynced_at_master: false,
             frozen: FxHashMap::default(),
             removing: FxHashMap::default(),
             releases: FxHashMap::default(),

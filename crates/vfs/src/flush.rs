@@ -283,16 +283,16 @@ impl Core {
     /// Has everything logged so far made durable; the request goes on with its `done` reply afterwards.
     pub(crate) fn wait_durable(&mut self, progress: &mut Progress) -> Step {
         let is_clean =
-            self.log.is_open_empty() && self.log.durable() == self.log.last() && !self.shipped_since_sync;
+            self.log.is_open_empty() && self.log.durable() == self.log.last() && !self.unsynced_at_master;
         if is_clean {
             progress.sync = Some(self.log.durable());
             self.wake(WaitKey::Durable);
             return Step::Wait(WaitKey::Durable);
         }
         let is_asked =
-            self.log.is_open_empty() && self.log.sync_asked() == self.log.last() && !self.shipped_since_sync;
+            self.log.is_open_empty() && self.log.sync_asked() == self.log.last() && !self.unsynced_at_master;
         if !is_asked {
-            self.shipped_since_sync = false;
+            self.unsynced_at_master = false;
             self.send_batch(true);
         }
         progress.sync = Some(self.log.last());

@@ -15,6 +15,7 @@ use crate::revoke::Purpose;
 impl Core {
     pub(crate) fn on_forget(&mut self, seq: u64, changes: Vec<Change>, removed: Vec<Ino>) {
         self.metrics.forgets_received.add(1);
+        self.unsynced_at_master = true;
         let (mut list, mut inos) = (Vec::new(), Vec::new());
         let mut touched = Vec::new();
         for change in &changes {

@@ -57,6 +57,7 @@ impl Core {
         glimpse: Option<Box<Inode>>,
     ) {
         let granted: Vec<ResourceId> = grants.iter().map(|grant| grant.resource).collect();
+        self.unsynced_at_master |= !granted.is_empty();
         for grant in grants {
             self.take_grant(grant);
         }
@@ -177,6 +178,7 @@ impl Core {
             self.wake(WaitKey::Loaded(dir));
             return;
         }
+        self.unsynced_at_master = true;
         self.cache.add_entries(dir, listing.after, listing.entries, listing.complete);
         if let Some(cached) = self.cache.dirs.get_mut(&dir) {
             cached.loading = false;

@@ -238,11 +238,11 @@ impl Core {
         if has_atimes
             || !self.log.is_open_empty()
             || self.log.durable() < self.log.last()
-            || self.shipped_since_sync
+            || self.unsynced_at_master
         {
-            if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() || self.shipped_since_sync
+            if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() || self.unsynced_at_master
             {
-                self.shipped_since_sync = false;
+                self.unsynced_at_master = false;
                 self.send_batch(true);
             }
             return;

@@ -190,7 +190,7 @@ impl Core {
         self.take_own_changes(&changes, shipped.made());
         self.end_removals(&shipped.removes);
         // A sync asked for while it was under way does not count.
-        self.shipped_since_sync |= result.is_ok();
+        self.unsynced_at_master |= result.is_ok();
         for grant in grants {
             self.take_grant(grant);
         }

@@ -366,7 +366,7 @@ impl Core {
         let seq = self.last_op;
         let wall = self.clock.wall;
         self.shipped.insert(seq, Shipped { op: op.clone(), frozen, removes, wall });
-        self.shipped_since_sync = true;
+        self.unsynced_at_master = true;
         self.send_ship(seq);
         Ok(seq)
     }
