@@ -20,8 +20,14 @@ fn child_blocked_on_lock(mounted: &Mounted) -> (File, Child) {
     let file = File::create(mounted.path("f")).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
     let before = mounted.count(Opcode::Setlkw);
-    let child =
-        Command::new("flock").arg(mounted.path("f")).arg("true").stdout(Stdio::null()).spawn().unwrap();
+    // A shell that runs the tests in the background has them ignore SIGINT.
+    let child = Command::new("env")
+        .args(["--default-signal=INT", "flock"])
+        .arg(mounted.path("f"))
+        .arg("true")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     wait_until("the child to ask for the lock", || mounted.count(Opcode::Setlkw) > before);
     (file, child)
 }

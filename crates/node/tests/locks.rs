@@ -22,8 +22,14 @@ fn a_process_waiting_for_a_lock_of_the_other_node_can_be_killed() {
     let other = OpenOptions::new().write(true).open(b.path("f")).unwrap();
     assert_eq!(flock(&other, FlockOperation::NonBlockingLockExclusive), Err(rustix::io::Errno::WOULDBLOCK));
     for signal in [Signal::INT, Signal::KILL] {
-        let mut waiter =
-            Command::new("flock").arg(b.path("f")).arg("true").stderr(Stdio::null()).spawn().unwrap();
+        // A shell that runs the tests in the background has them ignore SIGINT.
+        let mut waiter = Command::new("env")
+            .args(["--default-signal=INT", "flock"])
+            .arg(b.path("f"))
+            .arg("true")
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         wait_until("the waiter to wait", || {
             b.ask("waiting")["waiting"].as_array().is_some_and(|list| !list.is_empty())
         });
