@@ -62,8 +62,9 @@ fn mount<H: Handler + 'static>(handler: impl FnOnce(&Session) -> H) -> Option<Mo
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        _ = self.mount.unmount(Unmount::Lazy);
+        // In this order: once it is unmounted, its number may be another test's mount.
         _ = self.mount.abort();
+        _ = self.mount.unmount(Unmount::Lazy);
         if let Some(server) = self.server.take() {
             server.join().unwrap();
         }
