@@ -9,7 +9,9 @@ use wire::ToMaster;
 use crate::cache::{DirCache, LOADED_ALL, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
+use crate::outputs::Invalidation;
 use crate::request::{MakeSpec, OpenMode, Reply, Request};
+use crate::revoke::Purpose;
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
 use crate::xattr::CAPABILITY;
@@ -121,9 +123,28 @@ impl Core {
         let moved = self.cached_child(parent, &name);
         self.flush_before_naming(moved, progress)?;
         let target_open_here = self.child_is_open(new_parent, &new_name);
+        let names = [(new_parent, new_name.clone()), (parent, name.clone())];
         let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
         self.run_op(&op, OperationKind::Rename, progress)?;
+        let moved = if mode == meta::ops::RenameMode::Exchange { 2 } else { 1 };
+        for (parent, name) in names.into_iter().take(moved) {
+            self.note_moved_name(parent, name);
+        }
         self.finish_dir(Reply::Done, progress)
+    }
+
+    /// The kernel moves a renamed name with the lifetime it was given under the old one: it may keep the new name as
+    /// well, though it was never told of it.
+    fn note_moved_name(&mut self, parent: Ino, name: Name) {
+        let hash = self.cookie_key.hash(name.as_bytes());
+        if let Some(dir) = self.cache.dirs.get_mut(&parent)
+            && let crate::cache::Found::Entry(cookie, _) = dir.find(hash, &name)
+            && let Some(entry) = dir.entries.get_mut(&cookie)
+        {
+            entry.name_out = true;
+            return;
+        }
+        self.invalidate(Purpose::Alone, vec![Invalidation::Name { parent, name }], Vec::new());
     }
 
     fn try_allocate_request(&mut self, request: &Request, progress: &mut Progress) -> Try<Reply> {
