@@ -248,7 +248,9 @@ impl Step {
         match self {
             Self::Order(Invalidation::Name { .. }) => CallKind::Name,
             // The pages of a listing are locked while entries are copied, never during a request.
-            Self::Order(Invalidation::Directory { .. } | Invalidation::Attr { .. }) => CallKind::Prompt,
+            Self::Order(
+                Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. },
+            ) => CallKind::Prompt,
             Self::Order(Invalidation::Pages { .. }) | Self::Range { .. } => CallKind::Pages,
         }
     }
@@ -438,7 +440,7 @@ impl Shared {
     }
 
     /// Makes the call of a step. What the kernel does not have, or refuses to drop, is done.
-    fn perform(&self, step: &Step) {
+    fn perform(self: &Arc<Self>, step: &Step) {
         let notify = &*self.notify;
         let begun = Instant::now();
         let (kind, result) = match step {
@@ -449,6 +451,14 @@ impl Shared {
                 } else {
                     (InvalidationKind::EntryDelete, notify.inval_entry(parent.0, name))
                 }
+            }
+            Step::Order(Invalidation::Renamed { .. }) if notify.has_inc_epoch() => {
+                (InvalidationKind::Epoch, notify.inc_epoch())
+            }
+            Step::Order(Invalidation::Renamed { parent, name }) => {
+                // Right after the rename at best, which waits for this.
+                let later = Invalidation::Name { parent: *parent, name: name.clone() };
+                return self.submit([Step::Order(later)].into(), Done::Call(None));
             }
             Step::Order(Invalidation::Directory { ino } | Invalidation::Pages { ino }) => {
                 (InvalidationKind::InodePages, notify.inval_inode(ino.0, 0, 0))

@@ -241,3 +241,37 @@ fn page_read_while_a_write_to_it_waits_stays_stale_until_invalidated_again() {
     reader.read_exact_at(&mut byte, 0).unwrap();
     assert_eq!(byte, [2]);
 }
+
+#[test]
+fn a_renamed_name_keeps_the_lifetime_of_the_old_one() {
+    let Some(mounted) = mount_default() else { return };
+    fs::write(mounted.path("a"), b"").unwrap();
+    fs::metadata(mounted.path("a")).unwrap();
+    fs::rename(mounted.path("a"), mounted.path("b")).unwrap();
+    let (_, requests) = mounted.requests_during(|| fs::metadata(mounted.path("b")).unwrap());
+    assert!(requests.iter().all(|(opcode, _)| *opcode != Opcode::Lookup), "{requests:?}");
+    // Another node's change stays unseen, though this file system never told of the name.
+    mounted.fs.remove_remote(ROOT_ID, "b");
+    assert!(fs::metadata(mounted.path("b")).is_ok());
+}
+
+#[test]
+fn an_epoch_during_a_rename_ends_the_lifetime_of_the_new_name() {
+    let Some(mounted) = mount_default() else { return };
+    if !mounted.negotiated.has_inc_epoch() {
+        println!("SKIPPED: the kernel has no epoch");
+        return;
+    }
+    fs::write(mounted.path("a"), b"").unwrap();
+    fs::metadata(mounted.path("a")).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Rename { .. }));
+    let (from, to) = (mounted.path("a"), mounted.path("b"));
+    let client = call(move || fs::rename(from, to));
+    mounted.wait_parked(1);
+    mounted.notifier.inc_epoch().unwrap();
+    mounted.fs.release_all();
+    client.join().unwrap();
+    let (_, requests) = mounted.requests_during(|| fs::metadata(mounted.path("b")).unwrap());
+    let lookups = requests.iter().filter(|(opcode, _)| *opcode == Opcode::Lookup);
+    assert_eq!(lookups.map(|(_, count)| count).sum::<u64>(), 1, "{requests:?}");
+}

@@ -113,6 +113,16 @@ impl Kernel {
         self.attrs.remove(&parent);
     }
 
+    /// What the kernel itself does when one of its processes renamed: the new name lives as long as the old one would have.
+    pub fn renamed(&mut self, (parent, name): (Ino, &[u8]), (new_parent, new_name): (Ino, &[u8])) {
+        let kept = self.names.get(&(parent, name.to_vec())).copied();
+        self.changed(parent, name);
+        self.changed(new_parent, new_name);
+        if let Some(kept) = kept {
+            self.names.insert((new_parent, new_name.to_vec()), kept);
+        }
+    }
+
     /// Whether a request that locks this may start: changes of a directory exclude everything else in it.
     pub fn admits(&self, new: &Pending) -> bool {
         self.pending.values().all(|old| {
@@ -131,7 +141,9 @@ impl Kernel {
                 pending.reads.contains(parent) || pending.changes.contains(parent)
             }
             Invalidation::Pages { ino } => pending.pages == Some(*ino),
-            Invalidation::Directory { .. } | Invalidation::Attr { .. } => false,
+            Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. } => {
+                false
+            }
         })
     }
 
@@ -173,6 +185,7 @@ impl Kernel {
                 self.names.remove(&(*parent, name.as_bytes().to_vec()));
                 self.attrs.remove(parent);
             }
+            Invalidation::Renamed { .. } => self.names.clear(),
             Invalidation::Directory { ino } | Invalidation::Attr { ino } => drop(self.attrs.remove(ino)),
             Invalidation::Pages { ino } => {
                 self.attrs.remove(ino);

@@ -537,8 +537,7 @@ impl Process {
         self.settle(found.is_ok());
         if found.is_ok() {
             self.kernel(|k| {
-                k.changed(Ino(dir), &name);
-                k.changed(Ino(to), &new_name);
+                k.renamed((Ino(dir), &name), (Ino(to), &new_name));
                 for ino in [source, target].into_iter().flatten() {
                     k.attrs.remove(&Ino(ino));
                 }

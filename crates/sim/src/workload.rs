@@ -378,8 +378,7 @@ impl Runner {
         if found.is_ok() && source != target {
             let (a, b) = (source.expect("renamed"), target);
             let kernel = self.cluster.kernel(node);
-            kernel.changed(Ino(dir), name);
-            kernel.changed(Ino(to), &new_name);
+            kernel.renamed((Ino(dir), name), (Ino(to), &new_name));
             kernel.attrs.remove(&Ino(a));
             let is_dir = self.model.files[&a].kind == FileKind::Directory;
             self.inode(dir).entries.remove(name);

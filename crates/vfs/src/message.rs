@@ -1,12 +1,14 @@
 //! Messages from the master.
 
-use meta::{Change, FsError, OpReply};
-use types::{BatchSeq, Ino, LockMode, OpSeq, ResourceId, SegmentId};
+use meta::{Change, FsError, Op, OpReply};
+use types::{BatchSeq, Ino, LockMode, Name, OpSeq, ResourceId, SegmentId};
 use wire::{FetchWhat, FromMaster, Grant, ToMaster};
 
 use crate::cache::Place;
 use crate::core::Core;
-use crate::outputs::{Clock, Output};
+use crate::namespace::names_given;
+use crate::outputs::{Clock, Invalidation, Output};
+use crate::revoke::Purpose;
 use crate::wait::{Ship, WaitKey};
 
 impl Core {
@@ -34,8 +36,9 @@ impl Core {
             }
             FromMaster::Changed { seq, changes } => {
                 if let Some(shipped) = self.shipped.get(&seq) {
-                    let made = shipped.made();
+                    let (made, op) = (shipped.made(), shipped.op.clone());
                     self.take_own_changes(&changes, made);
+                    self.note_given_names(seq, &op);
                     self.thaw_content(seq);
                 }
             }
@@ -157,6 +160,14 @@ impl Core {
         }
     }
 
+    /// A shipped operation was applied: from here on what it named anew is taken back when others change it.
+    fn note_given_names(&mut self, seq: OpSeq, op: &Op) {
+        let are_noted = self.note_renamed(op);
+        if let Some(shipped) = self.shipped.get_mut(&seq) {
+            shipped.names_noted = are_noted;
+        }
+    }
+
     /// A shipped operation was applied: what it did not delete may be flushed again.
     fn thaw_content(&mut self, seq: OpSeq) {
         if let Some(shipped) = self.shipped.get_mut(&seq) {
@@ -186,8 +197,9 @@ impl Core {
         changes: Vec<Change>,
         grants: Vec<Grant>,
     ) {
-        let Some(shipped) = self.shipped.remove(&seq) else { return };
+        let Some(mut shipped) = self.shipped.remove(&seq) else { return };
         self.take_own_changes(&changes, shipped.made());
+        shipped.names_noted |= !changes.is_empty() && self.note_renamed(&shipped.op);
         self.end_removals(&shipped.removes);
         // A sync asked for while it was under way does not count.
         self.unsynced_at_master |= result.is_ok();
@@ -206,9 +218,15 @@ impl Core {
         for dir in shipped.op.directories() {
             self.note_used(dir);
         }
-        let key = WaitKey::Ship(seq);
-        self.edit_waiting(key, |progress| progress.ship = Some(Ship::Answered(result)));
-        self.wake(key);
+        let given =
+            if result.is_ok() && !shipped.names_noted { names_given(&shipped.op) } else { Vec::new() };
+        self.edit_waiting(WaitKey::Ship(seq), |progress| progress.ship = Some(Ship::Answered(result)));
+        if given.is_empty() {
+            return self.wake(WaitKey::Ship(seq));
+        }
+        // Nothing would take them back once the rename has returned.
+        let renamed = |(parent, name): (Ino, &Name)| Invalidation::Renamed { parent, name: name.clone() };
+        self.invalidate(Purpose::Renamed(seq), given.into_iter().map(renamed).collect(), Vec::new());
     }
 }
 

@@ -1,17 +1,15 @@
 //! Requests that change the namespace: run here under EX, or shipped to the master.
 
-use meta::ops::{AttrSet, NewInode};
+use meta::ops::{AttrSet, NewInode, RenameMode};
 use meta::{Change, FileKind, FsError, Op, OpContext, OpReply, ViewError};
 use obs::OperationKind;
 use types::{Ino, LockMode, Name, NameError, OpSeq, ResourceId};
 use wire::ToMaster;
 
-use crate::cache::{DirCache, LOADED_ALL, Place};
+use crate::cache::{DirCache, Found, LOADED_ALL, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
-use crate::outputs::Invalidation;
 use crate::request::{MakeSpec, OpenMode, Reply, Request};
-use crate::revoke::Purpose;
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
 use crate::xattr::CAPABILITY;
@@ -28,6 +26,8 @@ pub(crate) struct Shipped {
     pub removes: Vec<Ino>,
     /// The clock it was sent with.
     pub wall: types::Timespec,
+    /// Whether what it named anew is taken back from the kernel like what was told.
+    pub names_noted: bool,
 }
 
 impl Shipped {
@@ -116,35 +116,41 @@ impl Core {
         &mut self,
         (parent, name): (Ino, &[u8]),
         (new_parent, new_name): (Ino, &[u8]),
-        mode: meta::ops::RenameMode,
+        mode: RenameMode,
         progress: &mut Progress,
     ) -> Try<Reply> {
         let (name, new_name) = (checked(name)?, checked(new_name)?);
         let moved = self.cached_child(parent, &name);
         self.flush_before_naming(moved, progress)?;
         let target_open_here = self.child_is_open(new_parent, &new_name);
-        let names = [(new_parent, new_name.clone()), (parent, name.clone())];
         let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
         self.run_op(&op, OperationKind::Rename, progress)?;
-        let moved = if mode == meta::ops::RenameMode::Exchange { 2 } else { 1 };
-        for (parent, name) in names.into_iter().take(moved) {
-            self.note_moved_name(parent, name);
+        if progress.ship.is_none() {
+            self.note_renamed(&op);
         }
         self.finish_dir(Reply::Done, progress)
     }
 
-    /// The kernel moves a renamed name with the lifetime it was given under the old one: it may keep the new name as
-    /// well, though it was never told of it.
-    fn note_moved_name(&mut self, parent: Ino, name: Name) {
-        let hash = self.cookie_key.hash(name.as_bytes());
-        if let Some(dir) = self.cache.dirs.get_mut(&parent)
-            && let crate::cache::Found::Entry(cookie, _) = dir.find(hash, &name)
-            && let Some(entry) = dir.entries.get_mut(&cookie)
-        {
-            entry.name_out = true;
-            return;
+    /// The kernel moves a renamed name with the lifetime it was given under the old one: it keeps the new name as if
+    /// told of it. False if it cannot be noted under a token that is used here.
+    pub(crate) fn note_renamed(&mut self, op: &Op) -> bool {
+        let mut are_noted = true;
+        for (parent, name) in names_given(op) {
+            let hash = self.cookie_key.hash(name.as_bytes());
+            let is_usable = self.tokens.usable(ResourceId::dir(parent)) != LockMode::Nl;
+            let entry = self.cache.dirs.get_mut(&parent).filter(|_| is_usable).and_then(|dir| {
+                let cookie = match dir.find(hash, name) {
+                    Found::Entry(cookie, _) => cookie,
+                    Found::Absent(_) | Found::NotLoaded | Found::NoPlace => return None,
+                };
+                dir.entries.get_mut(&cookie)
+            });
+            match entry {
+                Some(entry) => entry.name_out = true,
+                None => are_noted = false,
+            }
         }
-        self.invalidate(Purpose::Alone, vec![Invalidation::Name { parent, name }], Vec::new());
+        are_noted
     }
 
     fn try_allocate_request(&mut self, request: &Request, progress: &mut Progress) -> Try<Reply> {
@@ -386,7 +392,7 @@ impl Core {
         self.last_op = OpSeq(self.last_op.0 + 1);
         let seq = self.last_op;
         let wall = self.clock.wall;
-        self.shipped.insert(seq, Shipped { op: op.clone(), frozen, removes, wall });
+        self.shipped.insert(seq, Shipped { op: op.clone(), frozen, removes, wall, names_noted: false });
         self.unsynced_at_master = true;
         self.send_ship(seq);
         Ok(seq)
@@ -441,10 +447,8 @@ impl Core {
     fn cached_child(&self, parent: Ino, name: &Name) -> Option<Ino> {
         let dir = self.cache.dirs.get(&parent)?;
         match dir.find(self.cookie_key.hash(name.as_bytes()), name) {
-            crate::cache::Found::Entry(_, entry) => Some(entry.dirent.ino),
-            crate::cache::Found::Absent(_)
-            | crate::cache::Found::NotLoaded
-            | crate::cache::Found::NoPlace => None,
+            Found::Entry(_, entry) => Some(entry.dirent.ino),
+            Found::Absent(_) | Found::NotLoaded | Found::NoPlace => None,
         }
     }
 
@@ -634,6 +638,15 @@ impl Core {
             return Err(self.wait_durable(progress));
         }
         Ok(reply)
+    }
+}
+
+/// What an operation of this kernel names anew with the lifetime of another name.
+pub(crate) fn names_given(op: &Op) -> Vec<(Ino, &Name)> {
+    let Op::Rename { parent, name, new_parent, new_name, mode, .. } = op else { return Vec::new() };
+    match mode {
+        RenameMode::Exchange => vec![(*new_parent, new_name), (*parent, name)],
+        RenameMode::Replace | RenameMode::NoReplace => vec![(*new_parent, new_name)],
     }
 }
 

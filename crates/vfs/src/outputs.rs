@@ -61,6 +61,14 @@ pub enum Invalidation {
         /// Name.
         name: Name,
     },
+    /// What a rename that is not answered yet names anew. The kernel will keep it with the lifetime of the old name
+    /// and holds the directory meanwhile: all names run out instead.
+    Renamed {
+        /// Directory.
+        parent: Ino,
+        /// New name.
+        name: Name,
+    },
     /// A directory's attributes and listing.
     Directory {
         /// The directory.

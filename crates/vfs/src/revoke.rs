@@ -9,7 +9,7 @@
 //! 3. The batch and then the release are sent, in this order, on one connection.
 
 use meta::FileKind;
-use types::{Ino, LockMode, Micros, ResourceId, ResourceKind};
+use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
 
 use crate::cache::Place;
@@ -68,6 +68,8 @@ pub(crate) enum Purpose {
     Forget { seq: u64, open: Vec<Ino> },
     /// A forget of a master that is gone. What the next one tells again is acknowledged after it.
     OldForget,
+    /// A shipped rename, to be answered then.
+    Renamed(OpSeq),
     /// Nobody waits for it.
     Alone,
 }
@@ -225,6 +227,7 @@ impl Core {
             Purpose::Release(resource) => self.flush_release(resource),
             Purpose::Forget { seq, open } => self.acknowledge(seq, open),
             Purpose::OldForget => self.acknowledge_held(),
+            Purpose::Renamed(seq) => self.wake(WaitKey::Ship(seq)),
             Purpose::Alone => {}
         }
         self.settle();

@@ -320,6 +320,29 @@ fn a_kernel_without_epochs_is_waited_for() {
     bench.expect_begun(&["expire 1 a", "inode 1008 -1 0", "inode 2 -1 0"]);
 }
 
+fn renamed(parent: u64, name: &str) -> Invalidation {
+    Invalidation::Renamed { parent: Ino(parent), name: Name::new(name.as_bytes()).unwrap() }
+}
+
+#[test]
+fn a_renamed_name_takes_an_epoch_at_once() {
+    let bench = bench(patience(NEVER));
+    bench.invalidator.submit(7, vec![renamed(1, "a")]);
+    bench.expect_done(7);
+    bench.expect_begun(&["epoch"]);
+    assert_eq!(bench.metrics.invalidations.at(InvalidationKind::Epoch).get(), 1);
+}
+
+#[test]
+fn without_epochs_a_renamed_name_is_taken_back_when_its_rename_has_returned() {
+    let bench = bench_with(patience(AT_ONCE), true, false);
+    bench.kernel.block("expire 1 a");
+    bench.invalidator.submit(7, vec![renamed(1, "a")]);
+    bench.expect_done(7);
+    bench.kernel.wait_for("expire 1 a");
+    bench.kernel.unblock("expire 1 a");
+}
+
 #[test]
 fn an_epoch_that_is_refused_is_not_tried_again() {
     let bench = bench(patience(AT_ONCE));

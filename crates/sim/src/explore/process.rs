@@ -226,8 +226,7 @@ impl Process {
                 Outcome::Done
             }
             (Call::Rename { dir, name, to, new_name }, Reply::Done) => {
-                kernel.changed(Ino(*dir), name);
-                kernel.changed(Ino(*to), new_name);
+                kernel.renamed((Ino(*dir), name), (Ino(*to), new_name));
                 Outcome::Done
             }
             (call, reply) => self.finish_on_file(cluster, call, reply),

@@ -16,7 +16,8 @@ impl Process {
         let (name, new_name) = (shared_name(self.random(4)), shared_name(self.random(4)));
         let found = self.lookup(dir, &name).await;
         let target = self.lookup(to, &new_name).await;
-        let reply = match self.random(6) {
+        let what = self.random(6);
+        let reply = match what {
             0 | 1 => {
                 let open = OpenMode { write: true, ..OpenMode::default() };
                 let exclusive = self.random(2) == 0;
@@ -43,9 +44,14 @@ impl Process {
                     .await
             }
         };
+        let is_renamed = what == 4 && matches!(reply, Reply::Done);
         self.kernel(|k| {
-            k.changed(Ino(dir), &name);
-            k.changed(Ino(to), &new_name);
+            if is_renamed {
+                k.renamed((Ino(dir), &name), (Ino(to), &new_name));
+            } else {
+                k.changed(Ino(dir), &name);
+                k.changed(Ino(to), &new_name);
+            }
             for ino in [found, target].into_iter().flatten() {
                 k.attrs.remove(&Ino(ino));
             }
