@@ -174,7 +174,7 @@ impl Core {
         for ino in std::mem::take(&mut self.opens_in_doubt) {
             let may_open = |request: &Request| match request {
                 Request::Open { ino: wanted, .. } => *wanted == ino,
-                Request::Create { .. } => true,
+                Request::Create { .. } | Request::TmpFile { .. } => true,
                 _ => false,
             };
             if self.parked.values().any(|parked| may_open(&parked.request)) {

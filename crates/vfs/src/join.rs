@@ -7,6 +7,7 @@ use wire::{FromMaster, PROTOCOL_VERSION, ReassertPart, ToMaster};
 
 use crate::cache::Place;
 use crate::core::{Core, Link};
+use crate::namespace::Shipped;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::request::Reply;
 use crate::revoke::Purpose;
@@ -151,6 +152,13 @@ impl Core {
             if known.open_told {
                 open.push(ino);
             }
+        }
+        // Files that are made and not answered for: another node may have taken the name before they are open here.
+        let made: Vec<Ino> = self.shipped.values().filter_map(Shipped::file_made).collect();
+        for ino in made {
+            self.known.note(ino).open_told = true;
+            self.opens_in_doubt.insert(ino);
+            open.push(ino);
         }
         open.sort_unstable();
         self.send(ToMaster::Reassert { part: ReassertPart::Open { list: open }, done: false });

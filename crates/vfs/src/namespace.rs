@@ -31,6 +31,16 @@ pub(crate) struct Shipped {
 }
 
 impl Shipped {
+    /// The file that it makes, if it makes one.
+    pub fn file_made(&self) -> Option<Ino> {
+        match &self.op {
+            Op::Create { new, .. } | Op::CreateOrphan { new, .. } if new.kind == FileKind::File => {
+                Some(new.ino)
+            }
+            _ => None,
+        }
+    }
+
     /// The file without a name that it makes, if it makes one.
     pub fn made(&self) -> Option<Ino> {
         match &self.op {

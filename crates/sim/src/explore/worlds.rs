@@ -107,8 +107,6 @@ pub fn worlds() -> Vec<World> {
 fn plots() -> Vec<Plot> {
     let deaths = || vec![Fault::Master, Fault::Node(0), Fault::Node(1)];
     let all = || [deaths(), vec![Fault::Power]].concat();
-    // Not the master's: a file whose name is gone before its maker hears of it does not outlive that.
-    let of_nodes = || vec![Fault::Node(0), Fault::Node(1)];
     let look = |name| vec![Lookup(D, name), Lookup(D, name)];
     let read = || vec![Lookup(D, "a"), OpenToRead, Read, Read, Close];
     let write = |text| vec![Lookup(D, "a"), OpenToWrite, Write(2, text), Close];
@@ -119,7 +117,7 @@ fn plots() -> Vec<Plot> {
             vec![vec![Create(D, "x"), Close], vec![Create(D, "x"), Close], look("x")],
             deaths(),
         ),
-        ("create-unlink", vec![vec![Create(D, "x"), Close], vec![Unlink(D, "x")], look("x")], of_nodes()),
+        ("create-unlink", vec![vec![Create(D, "x"), Close], vec![Unlink(D, "x")], look("x")], deaths()),
         (
             "rename-create",
             vec![
@@ -127,7 +125,7 @@ fn plots() -> Vec<Plot> {
                 vec![Create(D, "x"), Close],
                 vec![Lookup(D, "x"), Lookup(D, "a")],
             ],
-            of_nodes(),
+            deaths(),
         ),
         (
             "rename-rename",
