@@ -16,7 +16,7 @@ use crate::kernel::{Kernel, Pending};
 
 mod moves;
 
-pub use moves::Move;
+pub use moves::{Lane, Move};
 
 /// Settings of a cluster.
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ pub mod explore;
 mod kernel;
 mod process;
 mod processes;
+pub mod timed;
 mod workload;
 
 pub use check::Tree;

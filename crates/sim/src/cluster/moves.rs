@@ -32,7 +32,71 @@ pub enum Move {
     LosePower(u64),
 }
 
+/// A queue that is worked off in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// Messages of a node.
+    ToMaster(usize),
+    /// Messages to a node.
+    FromMaster(usize),
+    /// Syncs of a node's segments.
+    NodeSync(usize),
+    /// Syncs of the engine.
+    MasterSync,
+}
+
+impl Lane {
+    /// The move that takes its next.
+    pub fn next(self) -> Move {
+        match self {
+            Self::ToMaster(node) => Move::ToMaster(node),
+            Self::FromMaster(node) => Move::FromMaster(node),
+            Self::NodeSync(node) => Move::NodeSync(node),
+            Self::MasterSync => Move::MasterSync,
+        }
+    }
+
+    /// The queue that a move takes from.
+    pub fn of(next: Move) -> Option<Self> {
+        match next {
+            Move::ToMaster(node) => Some(Self::ToMaster(node)),
+            Move::FromMaster(node) => Some(Self::FromMaster(node)),
+            Move::NodeSync(node) => Some(Self::NodeSync(node)),
+            Move::MasterSync => Some(Self::MasterSync),
+            Move::Invalidate(..) | Move::Time | Move::KillMaster | Move::KillNode(_) | Move::LosePower(_) => {
+                None
+            }
+        }
+    }
+}
+
 impl Cluster {
+    /// How much stands in each queue.
+    pub fn queues(&self) -> Vec<(Lane, usize)> {
+        let mut queues = vec![(Lane::MasterSync, self.master_syncs.len())];
+        for (index, node) in self.nodes.iter().enumerate() {
+            queues.push((Lane::ToMaster(index), node.to_master.len()));
+            queues.push((Lane::FromMaster(index), node.from_master.len()));
+            queues.push((Lane::NodeSync(index), node.syncs.len()));
+        }
+        queues
+    }
+
+    /// Invalidations under way, by node.
+    pub fn jobs(&self) -> Vec<(usize, u64)> {
+        let of_node = |(index, node): (usize, &Node)| {
+            node.jobs.iter().map(|job| (index, job.number)).collect::<Vec<_>>()
+        };
+        self.nodes.iter().enumerate().flat_map(of_node).collect()
+    }
+
+    /// Time goes on, and what was due by then happens.
+    pub fn go_to(&mut self, now: Micros) {
+        self.now = self.now.max(now);
+        self.timers();
+        self.pump();
+    }
+
     /// Everything that can happen now but time and faults.
     pub fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
