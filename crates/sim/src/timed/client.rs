@@ -34,6 +34,11 @@ impl Client {
         self.node
     }
 
+    /// Tokens that its node has asked for so far.
+    pub fn tokens_requested(&self) -> u64 {
+        self.world.borrow().cluster.metrics(self.node).tokens_requested.sum()
+    }
+
     /// Time since it was started.
     pub fn age(&self) -> Micros {
         self.now().since(self.began)
