@@ -27,7 +27,7 @@ pub(crate) struct Opened {
 
 pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened> {
     let io_error = |what, path: &Path, source| EngineError::write(what, path, source);
-    fs::create_dir_all(dir).map_err(|source| io_error("creating the volume", dir, source))?;
+    create(dir).map_err(|source| io_error("creating the volume", dir, source))?;
     let lock = lock(&dir.join("lock"))?;
     check_marker(&dir.join(DAMAGED))?;
     let engine_dir = engine_dir(dir);
@@ -44,6 +44,7 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         journal::check(&engine_dir, witness.mark())?
     };
     let (database, keyspace) = open_fjall(&engine_dir, options)?;
+    sync_names(dir, &engine_dir)?;
     let stored = if is_new {
         Reserved::default()
     } else {
@@ -71,6 +72,28 @@ pub(crate) fn engine_dir(dir: &Path) -> PathBuf {
 /// Returns where the witness of the volume `dir` is.
 pub(crate) fn witness_path(dir: &Path) -> PathBuf {
     dir.join("witness")
+}
+
+/// Creates the volume's directory, durably, where there is none.
+fn create(dir: &Path) -> io::Result<()> {
+    if dir.try_exists()? {
+        return Ok(());
+    }
+    fs::create_dir_all(dir)?;
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Makes the names of fjall's directories durable, which fjall leaves to chance: it syncs what is in them.
+///
+/// Before anything in them counts, that is, before a claim is recorded in the witness.
+fn sync_names(dir: &Path, engine_dir: &Path) -> Result<()> {
+    for path in [&engine_dir.join("keyspaces"), engine_dir, dir] {
+        File::open(path)
+            .and_then(|opened| opened.sync_all())
+            .map_err(|source| EngineError::write("syncing a directory", path, source))?;
+    }
+    Ok(())
 }
 
 fn lock(path: &Path) -> Result<File> {
