@@ -566,9 +566,10 @@ impl Core {
         self.next_number
     }
 
-    /// Sends to the master. Without one nothing is lost: everything that matters is sent again on rejoining.
+    /// Sends to the master. Without one nothing is lost: everything that matters is sent again on rejoining. After its
+    /// Bye a node is nobody to the master, who would take a late acknowledgement for the first message of a stranger.
     pub(crate) fn send(&mut self, message: ToMaster) {
-        if self.link == Link::Up {
+        if self.link == Link::Up && !self.left {
             message.split(|part| self.outputs.push_back(Output::Send(part)));
         }
     }
