@@ -51,8 +51,8 @@ pub struct MasterTable {
     resources: BTreeMap<ResourceId, Resource>,
     held: BTreeMap<NodeId, BTreeSet<ResourceId>>,
     opens: BTreeMap<Ino, BTreeSet<NodeId>>,
-    /// Resources with a revoke that is not answered.
-    asked_back: BTreeSet<ResourceId>,
+    /// Revokes that are not answered, and since when.
+    owed: BTreeMap<(NodeId, ResourceId), Micros>,
     outputs: VecDeque<Output>,
 }
 
@@ -177,8 +177,10 @@ impl MasterTable {
         holder.mode = holder.mode.min(to);
         if holder.revoking.is_some_and(|r| r.to.permits(holder.mode)) {
             holder.revoking = None;
+            self.owed.remove(&(node, resource));
         }
         if holder.mode == LockMode::Nl {
+            self.owed.remove(&(node, resource));
             entry.holders.remove(index);
             self.unlist(node, resource);
         }
@@ -189,6 +191,7 @@ impl MasterTable {
     pub fn remove_node(&mut self, now: Micros, node: NodeId) -> Vec<Ino> {
         let resources = self.held.remove(&node).unwrap_or_default();
         for &resource in &resources {
+            self.owed.remove(&(node, resource));
             if let Some(entry) = self.resources.get_mut(&resource) {
                 entry.holders.retain(|h| h.node != node);
             }
@@ -216,8 +219,8 @@ impl MasterTable {
     /// Waiters become ready at once, to find that there is nothing left to wait for.
     pub fn remove_resource(&mut self, resource: ResourceId) {
         let Some(entry) = self.resources.remove(&resource) else { return };
-        self.asked_back.remove(&resource);
         for holder in entry.holders {
+            self.owed.remove(&(holder.node, resource));
             self.unlist(holder.node, resource);
         }
         for waiter in entry.waiters {
@@ -272,39 +275,25 @@ impl MasterTable {
     }
 
     /// Revokes sent and not answered: node, resource, since when.
-    pub fn overdue(&self, before: Micros) -> Vec<(NodeId, ResourceId)> {
-        let is_late = |revoking: Revoking| revoking.since < before;
-        self.revokes().filter(|(_, _, r)| is_late(*r)).map(|(node, resource, _)| (node, resource)).collect()
+    pub fn owed(&self) -> impl Iterator<Item = (NodeId, ResourceId, Micros)> + '_ {
+        self.owed.iter().map(|((node, resource), since)| (*node, *resource, *since))
     }
 
-    /// When the oldest unanswered revoke was sent.
-    pub fn oldest_revoke(&self) -> Option<Micros> {
-        self.revokes().map(|(_, _, revoking)| revoking.since).min()
-    }
-
-    /// Unanswered revokes, in order of resource.
-    fn revokes(&self) -> impl Iterator<Item = (NodeId, ResourceId, Revoking)> + '_ {
-        let entries =
-            self.asked_back.iter().filter_map(|id| self.resources.get(id).map(|entry| (*id, entry)));
-        entries.flat_map(|(id, entry)| {
-            entry.holders.iter().filter_map(move |h| h.revoking.map(|revoking| (h.node, id, revoking)))
-        })
+    /// Sends the unanswered revokes of `node` once more: its connection broke, and they may be lost.
+    pub fn revoke_again(&mut self, node: NodeId) {
+        for resource in self.held_by(node).collect::<Vec<_>>() {
+            let holders = self.resources.get(&resource).map(|entry| &entry.holders);
+            let revoking = holders.into_iter().flatten().find(|h| h.node == node).and_then(|h| h.revoking);
+            if let Some(Revoking { to, .. }) = revoking {
+                self.outputs.push_back(Output::Revoke { node, resource, to });
+            }
+        }
     }
 
     /// Asks `node` for a resource back though nobody waits for it, as for a walk that is about to come.
     pub fn revoke(&mut self, now: Micros, node: NodeId, resource: ResourceId, to: LockMode) {
         if let Some(entry) = self.resources.get_mut(&resource) {
-            entry.revoke(now, resource, |h| h.node == node, to, &mut self.outputs);
-            self.note_asked_back(resource);
-        }
-    }
-
-    fn note_asked_back(&mut self, resource: ResourceId) {
-        let entry = self.resources.get(&resource);
-        if entry.is_some_and(|entry| entry.holders.iter().any(|h| h.revoking.is_some())) {
-            self.asked_back.insert(resource);
-        } else {
-            self.asked_back.remove(&resource);
+            entry.revoke(now, resource, |h| h.node == node, to, &mut self.outputs, &mut self.owed);
         }
     }
 
@@ -318,7 +307,8 @@ impl MasterTable {
                 self.outputs.push_back(Output::Ready { waiter: head.id, resource });
             } else {
                 let to = head.need.leaves();
-                entry.revoke(now, resource, |h| h.node != head.node, to, &mut self.outputs);
+                let others = |h: &Holder| h.node != head.node;
+                entry.revoke(now, resource, others, to, &mut self.outputs, &mut self.owed);
             }
         }
         if entry.holders.is_empty() && entry.waiters.is_empty() {
@@ -326,7 +316,6 @@ impl MasterTable {
         } else {
             self.check(resource);
         }
-        self.note_asked_back(resource);
     }
 
     /// Goes on with the line of a resource after a ready waiter was acted on.
@@ -376,6 +365,7 @@ impl Resource {
         of: impl Fn(&Holder) -> bool,
         to: LockMode,
         outputs: &mut VecDeque<Output>,
+        owed: &mut BTreeMap<(NodeId, ResourceId), Micros>,
     ) {
         for holder in self.holders.iter_mut().filter(|h| of(h) && !to.permits(h.mode)) {
             if holder.revoking.is_some_and(|r| to.permits(r.to)) {
@@ -383,6 +373,7 @@ impl Resource {
             }
             let since = holder.revoking.map_or(now, |r| r.since);
             holder.revoking = Some(Revoking { to, since });
+            owed.insert((holder.node, resource), since);
             outputs.push_back(Output::Revoke { node: holder.node, resource, to });
         }
     }

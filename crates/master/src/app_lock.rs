@@ -20,6 +20,7 @@ pub(crate) struct Doubt {
     node: NodeId,
     request: u64,
     op: LockOp,
+    lock: ByteLock,
     since: Micros,
     /// Who has yet to tell.
     awaited: BTreeSet<NodeId>,
@@ -39,7 +40,7 @@ impl Master {
                     self.send(*holder, FromMaster::TellCloses { seq, ino: lock.ino });
                 }
                 let since = self.clock.now;
-                self.doubts.insert(seq, Doubt { node, request, op, since, awaited });
+                self.doubts.insert(seq, Doubt { node, request, op, lock, since, awaited });
             }
             LockOp::Set { wait: true, .. } => self.decide(node, request, op),
             LockOp::Unset { lock } => {
@@ -124,15 +125,29 @@ impl Master {
         self.answer_locks(granted);
     }
 
+    /// What a node asked for it asks again, or it is gone.
+    pub(crate) fn drop_doubts_of(&mut self, node: NodeId) {
+        self.doubts.retain(|_, doubt| doubt.node != node);
+    }
+
+    /// A node comes back by a new connection: what it was asked, or told, on the old one may be lost.
+    pub(crate) fn ask_closes_again(&mut self, node: NodeId) {
+        let asked = self.doubts.iter().filter(|(_, doubt)| doubt.awaited.contains(&node));
+        let asked: Vec<_> = asked.map(|(seq, doubt)| (*seq, doubt.lock.ino)).collect();
+        for (seq, ino) in asked {
+            self.send(node, FromMaster::TellCloses { seq, ino });
+        }
+    }
+
     pub(crate) fn drop_app_locks(&mut self, node: NodeId) {
         let granted = self.app_locks.drop_node(node);
         self.answer_locks(granted);
-        self.doubts.retain(|_, doubt| doubt.node != node);
+        self.drop_doubts_of(node);
         let asked: Vec<u64> = self.doubts.keys().copied().collect();
         asked.into_iter().for_each(|seq| self.on_closes_told(node, seq));
     }
 
-    fn answer_locks(&mut self, granted: Vec<(NodeId, u64)>) {
+    pub(crate) fn answer_locks(&mut self, granted: Vec<(NodeId, u64)>) {
         for (node, request) in granted {
             self.send(node, FromMaster::Locked { request, error: None, conflict: None });
         }

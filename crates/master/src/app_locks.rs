@@ -19,6 +19,8 @@ pub(crate) type Holder = (NodeId, LockOwner);
 #[derive(Debug, Default)]
 pub(crate) struct AppLocks {
     files: BTreeMap<Ino, File>,
+    /// Files with waiters.
+    contended: BTreeSet<Ino>,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +142,8 @@ impl AppLocks {
             granted.extend(file.serve());
         }
         self.files.retain(|_, f| !f.granted.is_empty() || !f.waiting.is_empty());
+        let files = &self.files;
+        self.contended.retain(|ino| files.get(ino).is_some_and(|f| !f.waiting.is_empty()));
         granted
     }
 
@@ -165,7 +169,54 @@ impl AppLocks {
         }
     }
 
+    /// Nodes whose locks others wait for.
+    pub fn in_way(&self) -> BTreeSet<NodeId> {
+        let mut nodes = BTreeSet::new();
+        for file in self.contended.iter().filter_map(|ino| self.files.get(ino)) {
+            for waiting in &file.waiting {
+                let in_way =
+                    file.granted.iter().filter(|(n, l)| conflicts(waiting.node, &waiting.lock, *n, l));
+                nodes.extend(in_way.map(|(node, _)| *node));
+            }
+        }
+        nodes
+    }
+
+    /// A node comes back by a new connection: of its locks those stay that it knows of, and what it waits for it
+    /// asks again. Returns the requests that are granted by what goes.
+    pub fn keep_known(&mut self, node: NodeId, known: &[ByteLock]) -> Vec<(NodeId, u64)> {
+        let mut granted = Vec::new();
+        let inos: Vec<Ino> = self.files.keys().copied().collect();
+        for ino in inos {
+            let Some(file) = self.files.get_mut(&ino) else { continue };
+            file.waiting.retain(|waiting| waiting.node != node);
+            let mut kept = Vec::with_capacity(file.granted.len());
+            for (holder, lock) in file.granted.drain(..) {
+                if holder != node {
+                    kept.push((holder, lock));
+                    continue;
+                }
+                let is_its = |k: &&ByteLock| k.ino == ino && k.kind == lock.kind && k.owner == lock.owner;
+                for known in known.iter().filter(is_its) {
+                    let (start, end) = (lock.start.max(known.start), lock.end.min(known.end));
+                    if start < end {
+                        kept.push((holder, ByteLock { start, end, ..lock }));
+                    }
+                }
+            }
+            file.granted = kept;
+            granted.extend(file.serve());
+            self.tidy(ino);
+        }
+        granted
+    }
+
     fn tidy(&mut self, ino: Ino) {
+        if self.files.get(&ino).is_some_and(|f| !f.waiting.is_empty()) {
+            self.contended.insert(ino);
+        } else {
+            self.contended.remove(&ino);
+        }
         if self.files.get(&ino).is_some_and(|f| f.granted.is_empty() && f.waiting.is_empty()) {
             self.files.remove(&ino);
         }

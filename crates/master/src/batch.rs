@@ -138,10 +138,9 @@ impl Master {
     }
 
     fn refuse_batch(&mut self, node: NodeId, seq: BatchSeq, reason: String) {
-        log::error!("batch {seq} of node {node} refused: {reason}");
         self.metrics.master_batches_refused.add(1);
         self.send(node, FromMaster::BatchRefused { seq, reason: reason.clone() });
-        self.end_membership(node, reason);
+        self.expel(node, reason);
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Pending {
     pub left: BTreeSet<u64>,
     /// Resources it changed.
     pub resources: BTreeSet<ResourceId>,
+    /// What changed, in groups that stay together, to be told again to a reader whose connection broke.
+    pub changes: Vec<Vec<Change>>,
     /// Inodes that lost their last covered name, and who has them open.
     pub removed: Vec<Ino>,
     /// Who is waiting for it.
@@ -171,7 +173,9 @@ impl Master {
         if crate::planted::is(crate::planted::Planted::AnsweredEarly) {
             left.clear();
         }
-        let pending = Pending { since: self.clock.now, left, resources, removed, then, records };
+        let (since, changes) =
+            (self.clock.now, if left.is_empty() { Vec::new() } else { vec![changes.to_vec()] });
+        let pending = Pending { since, left, resources, changes, removed, then, records };
         if pending.left.is_empty() {
             self.complete(pending);
             return true;
@@ -211,14 +215,7 @@ impl Master {
         let mut left = BTreeSet::new();
         let removed: Vec<Ino> = removed.iter().copied().collect();
         for (reader, groups) in told {
-            let mut parts: Vec<(Vec<Change>, Vec<Ino>)> =
-                join_groups(groups).into_iter().map(|part| (part, Vec::new())).collect();
-            match &mut parts[..] {
-                [(_, list)] if removed.len() <= REMOVED_MAX => list.clone_from(&removed),
-                // Which inodes are open is answered before the changes that remove them take effect.
-                _ => drop(parts.splice(0..0, removed.chunks(REMOVED_MAX).map(|l| (Vec::new(), l.to_vec())))),
-            }
-            for (changes, removed) in parts {
+            for (changes, removed) in forget_parts(groups, &removed) {
                 let seq = self.number();
                 self.forgets.insert(seq, (reader, id));
                 left.insert(seq);
@@ -230,6 +227,19 @@ impl Master {
             }
         }
         left
+    }
+
+    /// One more forget that whoever waits for forget `seq` waits for, of the same reader.
+    pub(crate) fn owe_forget_like(&mut self, seq: u64) -> u64 {
+        let new = self.number();
+        if let Some(owed) = self.forgets.get(&seq).copied() {
+            self.forgets.insert(new, owed);
+        }
+        let pending = self.pending.values_mut().map(|pending| &mut pending.left);
+        for seqs in pending.chain(self.unacknowledged.values_mut()).filter(|seqs| seqs.contains(&seq)) {
+            seqs.insert(new);
+        }
+        new
     }
 
     /// A reader has taken a change in.
@@ -322,6 +332,18 @@ impl Master {
             Planned::Waiting => {}
         }
     }
+}
+
+/// Changes in groups that stay together, and inodes that are removed, in parts that fit a message each.
+pub(crate) fn forget_parts(groups: Vec<Vec<Change>>, removed: &[Ino]) -> Vec<(Vec<Change>, Vec<Ino>)> {
+    let mut parts: Vec<(Vec<Change>, Vec<Ino>)> =
+        join_groups(groups).into_iter().map(|part| (part, Vec::new())).collect();
+    match &mut parts[..] {
+        [(_, list)] if removed.len() <= REMOVED_MAX => *list = removed.to_vec(),
+        // Which inodes are open is answered before the changes that remove them take effect.
+        _ => drop(parts.splice(0..0, removed.chunks(REMOVED_MAX).map(|l| (Vec::new(), l.to_vec())))),
+    }
+    parts
 }
 
 /// Groups one after the other, in lists that fit a message each.

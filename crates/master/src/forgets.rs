@@ -1,9 +1,42 @@
-//! Revokes on their way out, and nodes that do not answer.
+//! Revokes on their way out, nodes that do not answer, and what becomes of their memberships.
+//!
+//! Invariant: a membership ends only when nothing can be served under it any more (ARCHITECTURE.md, invariant 1).
+//! Its node left, its process is gone or began anew, or its lease has ended, counted from the last renewal that
+//! this master granted; the node counts from before that, and stops earlier. So a node that is to go is renewed no
+//! more, and what it holds falls free with its lease.
 
 use types::{LockMode, Micros, NodeId, ResourceId};
 use wire::FromMaster;
 
+use crate::member::{Member, Standing};
 use crate::state::Master;
+
+/// Something that others wait for a node to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Debt {
+    /// Giving a resource back.
+    Release(ResourceId),
+    /// Acknowledging a forget.
+    Forget(u64),
+    /// Answering a glimpse.
+    Glimpse,
+    /// Giving up a lock of an application. It may keep that as long as it lives.
+    Lock,
+    /// Nothing: it was told to go.
+    Going,
+}
+
+impl Debt {
+    fn reason(self) -> String {
+        match self {
+            Self::Release(resource) => format!("it did not give {resource} back within its lease"),
+            Self::Forget(seq) => format!("it did not acknowledge forget {seq} within its lease"),
+            Self::Glimpse => "it did not answer a glimpse within its lease".to_owned(),
+            Self::Lock => "its lease ended, and others wait for its locks".to_owned(),
+            Self::Going => "it was told to go".to_owned(),
+        }
+    }
+}
 
 impl Master {
     /// Revokes to one node go out together.
@@ -23,52 +56,90 @@ impl Master {
         }
     }
 
-    /// A node that does not answer a revoke, a forget or a glimpse within a lease stops nobody any longer.
-    ///
-    /// Its lease is not renewed from then on, and the membership ends with it: until then its kernel may show
-    /// what its tokens stand for.
+    /// What others wait for, of whom, and since when; `None` for what nobody must hurry with.
+    fn debts(&self) -> impl Iterator<Item = (NodeId, Option<Micros>, Debt)> + '_ {
+        let releases =
+            self.table.owed().map(|(node, resource, since)| (node, Some(since), Debt::Release(resource)));
+        let forgets = self.forgets.iter().filter_map(|(seq, (node, id))| {
+            Some((*node, Some(self.pending.get(id)?.since), Debt::Forget(*seq)))
+        });
+        let glimpses = self.glimpses.values().map(|g| (g.holder, Some(g.since), Debt::Glimpse));
+        let locks = self.app_locks.in_way().into_iter().map(|node| (node, None, Debt::Lock));
+        let is_going = |member: &Member| matches!(member.standing, Standing::Leaving { .. });
+        let going = self.members.iter().filter(move |(_, member)| is_going(member));
+        let going = going.map(|(node, _)| (*node, None, Debt::Going));
+        releases.chain(forgets).chain(glimpses).chain(locks).chain(going)
+    }
+
+    /// When something is to be done about a debt: the node is renewed no more, or its membership ends.
+    fn debt_due(&self, node: NodeId, since: Option<Micros>) -> Micros {
+        let Some(member) = self.members.get(&node) else { return Micros::NEVER };
+        let ends = self.lease_ends(member);
+        let due = match (&member.standing, since) {
+            (Standing::Good, Some(since)) => ends.min(since + self.config.lease).max(since),
+            (Standing::Good, None) | (Standing::Leaving { .. }, _) => ends,
+        };
+        due.max(self.grace_until)
+    }
+
+    /// When the lease that was last granted to a member has ended everywhere.
+    pub(crate) fn lease_ends(&self, member: &Member) -> Micros {
+        member.renewed_at + self.config.lease
+    }
+
+    /// When [`Master::end_overdue`] is next needed.
+    pub(crate) fn overdue_at(&self) -> Micros {
+        self.debts().map(|(node, since, _)| self.debt_due(node, since)).min().unwrap_or(Micros::NEVER)
+    }
+
+    /// A machine that slept, or a master that was stopped, finds everything overdue at once. The renewals of those
+    /// who slept with it are still on their way.
+    pub(crate) fn note_lateness(&mut self) {
+        let hurried = self.debts().filter_map(|(node, since, _)| Some(self.debt_due(node, Some(since?))));
+        let late =
+            hurried.min().is_some_and(|due| self.clock.now.since(due) > Micros(self.config.lease.0 / 10));
+        if late {
+            self.grace_until = self.clock.now + Micros(self.config.lease.0 / 3);
+        }
+    }
+
+    /// A node that does not answer for a lease is renewed no more. The membership of one whose lease has ended
+    /// stops nobody any longer.
     pub(crate) fn end_overdue(&mut self) {
-        self.late_until = Micros::NEVER;
-        for (node, reason) in self.late() {
+        let now = self.clock.now;
+        let overdue = self.debts().filter(|(node, since, _)| self.debt_due(*node, *since) <= now);
+        let overdue: Vec<(NodeId, Debt)> = overdue.map(|(node, _, debt)| (node, debt)).collect();
+        for (node, debt) in overdue {
             let Some(member) = self.members.get(&node) else { continue };
-            let until = member.renewed_at + self.config.lease;
-            if until <= self.clock.now {
+            if self.lease_ends(member) <= now {
+                let reason = match &member.standing {
+                    Standing::Leaving { reason, .. } => reason.clone(),
+                    Standing::Good => debt.reason(),
+                };
                 self.end_membership(node, reason);
             } else {
-                self.late_until = self.late_until.min(until);
+                self.renew_no_more(node, debt.reason());
             }
         }
     }
 
-    /// Answers a ping, which renews the lease, unless the node owes an answer for too long.
-    pub(crate) fn renew(&mut self, node: NodeId) {
-        if self.late().iter().any(|(late, _)| *late == node) {
-            return;
+    /// A member is renewed no more: its membership ends with its lease.
+    pub(crate) fn renew_no_more(&mut self, node: NodeId, reason: String) {
+        if let Some(member) = self.members.get_mut(&node)
+            && member.standing == Standing::Good
+        {
+            log::warn!("the lease of node {node} is renewed no more: {reason}");
+            member.standing = Standing::Leaving { reason, is_told: false };
         }
+    }
+
+    /// A member broke the protocol. It is told to go and not listened to; what it holds is held until it says that
+    /// it has begun anew, or its lease has ended.
+    pub(crate) fn expel(&mut self, node: NodeId, reason: String) {
+        log::error!("node {node} is told to go: {reason}");
+        self.send(node, FromMaster::Ended { reason: reason.clone() });
         if let Some(member) = self.members.get_mut(&node) {
-            member.renewed_at = self.clock.now;
+            member.standing = Standing::Leaving { reason, is_told: true };
         }
-        self.send(node, FromMaster::Pong { token_share: self.token_share() });
-    }
-
-    /// Nodes that have owed an answer for more than a lease, and what.
-    fn late(&self) -> Vec<(NodeId, String)> {
-        let before = Micros(self.clock.now.0.saturating_sub(self.config.lease.0));
-        let mut late: Vec<(NodeId, String)> = self
-            .table
-            .overdue(before)
-            .into_iter()
-            .map(|(node, resource)| (node, format!("it did not give {resource} back within its lease")))
-            .collect();
-        for (seq, (node, id)) in &self.forgets {
-            if self.pending.get(id).is_some_and(|p| p.since < before) {
-                late.push((*node, format!("it did not acknowledge forget {seq} within its lease")));
-            }
-        }
-        for glimpse in self.glimpses.values().filter(|glimpse| glimpse.since < before) {
-            let reason = format!("it did not tell the size of ino {} within its lease", glimpse.ino);
-            late.push((glimpse.holder, reason));
-        }
-        late
     }
 }

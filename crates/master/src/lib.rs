@@ -23,6 +23,7 @@ mod prefetch;
 mod record;
 mod recover;
 mod release;
+mod resume;
 mod ship;
 mod space;
 mod state;

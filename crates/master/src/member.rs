@@ -9,7 +9,7 @@ use wire::{FromMaster, PROTOCOL_VERSION};
 use crate::change::Then;
 use crate::commit::own_write;
 use crate::record::{MemberRecord, SegmentRange};
-use crate::state::{Master, PeerId};
+use crate::state::{Master, Output, PeerId};
 
 /// A member.
 #[derive(Debug)]
@@ -18,8 +18,13 @@ pub(crate) struct Member {
     pub peer: Option<PeerId>,
     /// What is stored of it.
     pub record: MemberRecord,
-    /// When its lease was last renewed: it may use its tokens for a lease from then on, not longer.
+    /// When its lease was last renewed, not before what asked for that was sent: it may use its tokens for a lease from
+    /// then on, not longer.
     pub renewed_at: Micros,
+    /// Whether it may stay.
+    pub standing: Standing,
+    /// What it says that it holds, while it comes back after its connection broke.
+    pub resuming: Option<crate::resume::Resuming>,
     /// Last batch reported durable.
     pub durable: BatchSeq,
     /// Shipped operations whose results it has.
@@ -34,6 +39,20 @@ pub(crate) struct Member {
     pub revokes: Vec<(ResourceId, LockMode)>,
 }
 
+/// Whether a member may stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Its lease is renewed when it asks.
+    Good,
+    /// Its lease is renewed no more.
+    Leaving {
+        /// Why.
+        reason: String,
+        /// It was told, and is not listened to any more.
+        is_told: bool,
+    },
+}
+
 /// A hello.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
@@ -44,6 +63,13 @@ pub(crate) struct Newcomer {
     pub pid_start: u64,
     pub label: String,
     pub device: String,
+}
+
+impl Newcomer {
+    /// Whether it is the mount that `record` tells of.
+    pub fn is_of(&self, record: &MemberRecord) -> bool {
+        self.pid == record.pid && self.pid_start == record.pid_start && self.device == record.device
+    }
 }
 
 impl Master {
@@ -69,6 +95,7 @@ impl Master {
     }
 
     fn admit(&mut self, peer: PeerId, newcomer: Newcomer) {
+        self.bury_predecessor(&newcomer);
         let node = NodeId(self.volume.next_node);
         self.volume.next_node += 1;
         let record = MemberRecord {
@@ -90,6 +117,17 @@ impl Master {
         self.send_when_durable(node, welcome);
     }
 
+    /// A mount that begins anew has nothing left of the member that it was.
+    fn bury_predecessor(&mut self, newcomer: &Newcomer) {
+        let is_it = |record: &MemberRecord| newcomer.pid_start != 0 && newcomer.is_of(record);
+        let members = self.members.iter().map(|(node, member)| (*node, &member.record));
+        let expected = self.expected.iter().map(|(node, expected)| (*node, &expected.record));
+        let found = members.chain(expected).find(|(_, record)| is_it(record)).map(|(node, _)| node);
+        if let Some(node) = found {
+            self.end_membership(node, "its mount began anew".to_owned());
+        }
+    }
+
     /// Enters a member and its connection.
     pub(crate) fn enter(&mut self, peer: PeerId, node: NodeId, record: MemberRecord) {
         let member = Member {
@@ -97,6 +135,8 @@ impl Master {
             durable: BatchSeq(0),
             record,
             renewed_at: self.clock.now,
+            standing: Standing::Good,
+            resuming: None,
             acked: OpSeq(0),
             running: BTreeSet::new(),
             results: BTreeSet::new(),
@@ -136,16 +176,21 @@ impl Master {
     pub(crate) fn end_membership(&mut self, node: NodeId, reason: String) {
         log::warn!("membership of node {node} ends: {reason}");
         self.metrics.leases_ended.add(1);
-        self.send(node, FromMaster::Ended { reason });
+        let peer = self.members.get(&node).and_then(|member| member.peer);
+        self.send(node, FromMaster::Ended { reason: reason.clone() });
         // Nobody else asks for what it had committed to be made durable: an fsync by others finds nothing of theirs to do.
         self.want_sync();
         self.remove_member(node);
+        if let Some(peer) = peer {
+            // What it sent before it knew is refused with its connection.
+            self.outputs.push_back(Output::Close { peer, reason });
+        }
     }
 
     fn remove_member(&mut self, node: NodeId) {
         let peer = self.members.remove(&node).and_then(|m| m.peer);
         if let Some(peer) = peer {
-            self.peers.insert(peer, None);
+            self.peers.remove(&peer);
         }
         self.metrics.members.set(self.members.len() as i64);
         self.expected.remove(&node);

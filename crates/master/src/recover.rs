@@ -8,7 +8,7 @@ use types::{Ino, LockMode, Micros, NodeId, ResourceId};
 use wire::ReassertPart;
 
 use crate::change::{Pending, Then, removed_inodes};
-use crate::member::Newcomer;
+use crate::member::{Newcomer, Standing};
 use crate::record::{MemberRecord, ResultRecord};
 use crate::state::{Master, PeerId};
 
@@ -50,18 +50,22 @@ impl Master {
     /// A member of the old master comes back.
     pub(crate) fn readmit(&mut self, peer: PeerId, newcomer: Newcomer) {
         let node = newcomer.rejoin;
-        let Some(expected) = self.expected.get(&node).filter(|_| !self.members.contains_key(&node)) else {
-            return self.close(peer, format!("the membership of node {node} has ended"));
-        };
+        let Some(expected) = self.expected.get(&node) else { return self.resume(peer, newcomer) };
         #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "a planted fault changes it"))]
-        let mut record = expected.record.clone();
+        let mut record = match self.members.get(&node) {
+            // It comes a second time before it has told everything.
+            Some(member) => member.record.clone(),
+            None => expected.record.clone(),
+        };
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Planted::BatchAppliedTwice) {
             record.batch.0 = record.batch.0.saturating_sub(1);
         }
-        if record.pid != newcomer.pid || record.pid_start != newcomer.pid_start {
-            return self.close(peer, format!("node {node} is another process"));
+        let is_leaving = self.members.get(&node).is_some_and(|m| m.standing != Standing::Good);
+        if is_leaving || !newcomer.is_of(&record) {
+            return self.turn_away(peer, format!("the membership of node {node} has ended"));
         }
+        self.leave_old_peer(node, peer);
         log::info!("node {node} rejoins: {}", record.label);
         let applied = record.batch;
         self.enter(peer, node, record);
@@ -88,15 +92,18 @@ impl Master {
     }
 
     pub(crate) fn on_reassert(&mut self, node: NodeId, part: ReassertPart, done: bool) {
-        if !self.recovering {
-            return self.end_membership(node, "it re-asserted outside of a recovery".to_owned());
+        if self.members.get(&node).is_some_and(|member| member.resuming.is_some()) {
+            return self.on_resuming(node, part, done);
+        }
+        if !self.recovering || !self.expected.contains_key(&node) {
+            return self.expel(node, "it re-asserted outside of a recovery".to_owned());
         }
         match part {
             ReassertPart::Tokens { list } => {
                 for (resource, mode) in list {
                     if !self.table.is_met(node, resource, lock::Need::Token(mode)) {
                         let reason = format!("it asserts {mode:?} on {resource}, which another node holds");
-                        return self.end_membership(node, reason);
+                        return self.expel(node, reason);
                     }
                     self.table.grant(node, resource, mode);
                 }
@@ -121,11 +128,16 @@ impl Master {
         }
         if !self.expected.is_empty() && self.clock.now >= self.recovery_ends {
             let late: Vec<NodeId> = self.expected.keys().copied().collect();
+            let reason = || "it did not rejoin within its lease".to_owned();
             for node in late {
-                if self.expected.contains_key(&node) {
-                    self.end_membership(node, "it did not rejoin within its lease".to_owned());
+                if self.members.contains_key(&node) {
+                    // It has a lease of this master's, and ends with that.
+                    self.renew_no_more(node, reason());
+                } else if self.expected.contains_key(&node) {
+                    self.end_membership(node, reason());
                 }
             }
+            self.recovery_ends = Micros::NEVER;
         }
         if !self.expected.is_empty() || !self.recovering {
             return;
@@ -195,8 +207,8 @@ impl Master {
             self.told_everyone.extend(records);
             return;
         }
-        let (since, removed) = (self.clock.now, removed.into_iter().collect());
-        let pending = Pending { since, left, resources, removed, then: Then::Nothing, records };
+        let (since, removed, then) = (self.clock.now, removed.into_iter().collect(), Then::Nothing);
+        let pending = Pending { since, left, resources, changes: groups, removed, then, records };
         self.pending.insert(id, pending);
     }
 }

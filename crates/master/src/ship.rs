@@ -118,6 +118,10 @@ impl Master {
         } else {
             return;
         }
+        if let (Err(_), Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. }) = (&result, op) {
+            // Its sender may have said that it has it open, before it knew.
+            self.table.close(node, new.ino);
+        }
         let mut grants = Vec::new();
         if result.is_ok() {
             self.grant_directories(node, op, &mut grants);

@@ -146,6 +146,15 @@ impl Master {
         }
     }
 
+    /// A member whose connection broke may not have heard of the barrier.
+    pub(crate) fn barrier_again(&mut self, node: NodeId) {
+        let Some(round) = self.space.round.as_ref().filter(|round| round.waiting.contains(&node)) else {
+            return;
+        };
+        let (seq, segments) = (round.seq, round.list.clone());
+        self.send(node, FromMaster::Barrier { seq, segments });
+    }
+
     /// A member that is gone reads nothing under its tokens any more.
     pub(crate) fn pass_barrier_of(&mut self, node: NodeId) {
         if let Some(round) = &mut self.space.round {

@@ -13,7 +13,7 @@ use wire::{FromMaster, ToMaster};
 
 use crate::app_locks::AppLocks;
 use crate::change::Pending;
-use crate::member::Member;
+use crate::member::{Member, Standing};
 use crate::record::VolumeRecord;
 
 /// One connection, numbered by the driver.
@@ -142,8 +142,6 @@ pub struct Master {
     pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,
     pub(crate) pending: BTreeMap<u64, Pending>,
     pub(crate) glimpses: BTreeMap<u64, crate::acquire::Glimpse>,
-    /// When the first lease ends of a member that owes an answer and is not renewed any more.
-    pub(crate) late_until: Micros,
     /// Places of entries whose child has keys of its own, as last seen.
     pub(crate) split_places: BTreeMap<Ino, (Ino, Cookie)>,
     /// Records of changes that every reader has been told of: they go with the next commit.
@@ -163,6 +161,8 @@ pub struct Master {
     pub(crate) recovering: bool,
     pub(crate) recovery_ends: Micros,
     pub(crate) deferred: VecDeque<(NodeId, ToMaster)>,
+    /// No membership ends before.
+    pub(crate) grace_until: Micros,
 
     // Durability.
     pub(crate) syncing: Option<u64>,
@@ -211,7 +211,11 @@ impl Master {
     /// A connection was made. It is nobody's until its Hello.
     pub fn connected(&mut self, clock: Clock, peer: PeerId) {
         self.clock = clock;
-        self.peers.insert(peer, None);
+        if let Some(Some(node)) = self.peers.insert(peer, None)
+            && let Some(member) = self.members.get_mut(&node)
+        {
+            member.peer = None;
+        }
     }
 
     /// Takes in one message. Messages of one connection must come in the order they were sent.
@@ -221,7 +225,9 @@ impl Master {
             // What it would be answered by is not what was committed. The next master hears it again.
             return;
         }
-        match (self.peers.get(&peer).copied().flatten(), message) {
+        // Late words on a connection that was given up.
+        let Some(sender) = self.peers.get(&peer).copied() else { return };
+        match (sender, message) {
             (None, ToMaster::Hello { version, volume, rejoin, epoch: _, pid, pid_start, label, device }) => {
                 let newcomer =
                     crate::member::Newcomer { version, volume, rejoin, pid, pid_start, label, device };
@@ -234,7 +240,8 @@ impl Master {
     }
 
     fn on_message(&mut self, node: NodeId, message: ToMaster) {
-        if !self.members.contains_key(&node) {
+        let Some(member) = self.members.get(&node) else { return };
+        if matches!(member.standing, Standing::Leaving { is_told: true, .. }) {
             return;
         }
         if self.recovering && is_deferred(&message) {
@@ -247,8 +254,8 @@ impl Master {
     /// Acts on a message of a member.
     pub(crate) fn dispatch(&mut self, node: NodeId, message: ToMaster) {
         match message {
-            ToMaster::Hello { .. } => self.end_membership(node, "it said hello twice".to_owned()),
-            ToMaster::Ping {} => self.renew(node),
+            ToMaster::Hello { .. } => self.expel(node, "it said hello twice".to_owned()),
+            ToMaster::Ping {} => self.on_ping(node),
             ToMaster::Acquire { request, want, ahead } => self.try_acquire(node, request, want, ahead),
             ToMaster::More { dir, after } => self.on_more(node, dir, after),
             ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),
@@ -277,7 +284,7 @@ impl Master {
         if let Some(Some(node)) = self.peers.remove(&peer) {
             if process_is_dead {
                 self.end_membership(node, "its process ended".to_owned());
-            } else if let Some(member) = self.members.get_mut(&node) {
+            } else if let Some(member) = self.members.get_mut(&node).filter(|m| m.peer == Some(peer)) {
                 member.peer = None;
             }
         }
@@ -287,6 +294,7 @@ impl Master {
     /// Time passed: see [`Master::poll_timeout`].
     pub fn handle_timeout(&mut self, clock: Clock) {
         self.clock = clock;
+        self.note_lateness();
         if self.dirty_since.is_some_and(|since| since + self.config.commit_interval <= clock.now) {
             self.want_sync();
         }
@@ -300,19 +308,10 @@ impl Master {
     /// When [`Master::handle_timeout`] is next needed.
     pub fn poll_timeout(&self) -> Micros {
         let commit = self.dirty_since.map_or(Micros::NEVER, |since| since + self.config.commit_interval);
-        let revoke = self.table.oldest_revoke().map_or(Micros::NEVER, |since| since + self.config.lease);
-        let forget =
-            self.pending.values().map(|p| p.since + self.config.lease).min().unwrap_or(Micros::NEVER);
-        let glimpse =
-            self.glimpses.values().map(|g| g.since + self.config.lease).min().unwrap_or(Micros::NEVER);
-        let mut answer = revoke.min(forget).min(glimpse);
-        if answer < self.clock.now {
-            // Overdue, by members whose leases have not ended. Others may become so meanwhile.
-            answer = self.late_until.min(self.clock.now + Micros(self.config.lease.0 / 10));
-        }
+        let overdue = self.overdue_at();
         let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
-        commit.min(answer).min(recovery).min(space).min(self.doubts_due())
+        commit.min(overdue).min(recovery).min(space).min(self.doubts_due())
     }
 
     /// The next order for the driver.
@@ -428,8 +427,12 @@ impl Master {
         self.next_number
     }
 
+    /// Sends to a member. While it has no connection, or comes back by a new one, nothing is said to it: what matters
+    /// is said again when it has told what it holds.
     pub(crate) fn send(&mut self, node: NodeId, message: FromMaster) {
-        if let Some(peer) = self.members.get(&node).and_then(|m| m.peer).filter(|_| !self.failed) {
+        let member = self.members.get(&node);
+        let is_heard = |m: &&Member| m.resuming.is_none() || is_heard_while_resuming(&message);
+        if let Some(peer) = member.filter(is_heard).and_then(|m| m.peer).filter(|_| !self.failed) {
             message.split(|message| self.outputs.push_back(Output::Send { peer, message }));
         }
     }
@@ -506,4 +509,9 @@ fn is_deferred(message: &ToMaster) -> bool {
         | ToMaster::Barriered { .. }
         | ToMaster::ClosesTold { .. } => false,
     }
+}
+
+/// Messages for a member that comes back by a new connection and has yet to tell what it holds.
+fn is_heard_while_resuming(message: &FromMaster) -> bool {
+    matches!(message, FromMaster::Welcome { .. } | FromMaster::Pong { .. } | FromMaster::Ended { .. })
 }

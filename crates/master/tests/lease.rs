@@ -41,7 +41,7 @@ fn ends_after(rig: &mut Rig) -> u32 {
 #[test]
 fn a_silent_node_is_waited_for_a_lease() {
     let mut rig = wanted();
-    assert_eq!(ends_after(&mut rig), 11, "the first second after the lease of 10");
+    assert_eq!(ends_after(&mut rig), 10, "when the lease of 10 has ended");
 }
 
 #[test]

@@ -101,6 +101,9 @@ pub(crate) fn establish(shell: &Arc<Shell>, patience: Duration) -> Result<Arc<Li
 
 /// `None` where another process has the master's lock and does not listen.
 fn try_establish(shell: &Arc<Shell>) -> Result<Option<Link>, NodeError> {
+    if let Some(service) = shell.service().filter(|service| !service.is_stopping()) {
+        return Ok(Some(Link::Local(service)));
+    }
     if let Some(lock) = shell.volume.try_elect()? {
         let service = Service::start(shell, lock)?;
         shell.set_service(Some(Arc::clone(&service)));
@@ -198,6 +201,10 @@ fn replace(shell: &Arc<Shell>) {
     let mut failing_since = None;
     // An attempt that failed may have asked for another, which this one is.
     while !shell.is_stopping() && shell.link().is_none() {
+        if !shell.with_core(|core, _| core.may_join()) {
+            // The kernel has something left of a membership that has ended: [`vfs::Output::Rejoin`] follows.
+            return;
+        }
         let failure = match establish(shell, PATIENCE_REPORT).and_then(|link| start(shell, &link)) {
             Ok(()) => return,
             Err(failure) => failure,

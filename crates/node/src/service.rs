@@ -267,8 +267,8 @@ impl Service {
                 log::error!("node on connection {} does not read what it is sent; it is given up", peer.0);
                 self.peers.lock().remove(&peer);
                 writer.close();
-                // A node that does not take revokes in would hold everybody up.
-                self.with_master(|master, clock| master.disconnected(clock, peer, true));
+                // A node that does not take revokes in holds others up until its lease ends.
+                self.with_master(|master, clock| master.disconnected(clock, peer, false));
             }
         }
     }

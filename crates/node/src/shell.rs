@@ -237,6 +237,13 @@ impl Shell {
                     status.membership = Membership::Left;
                 }
             }),
+            Output::Rejoin => {
+                if let Some(link) = link {
+                    self.link_lost(link);
+                }
+                // The link may have been lost before, and nobody was to look for another.
+                self.change_status(|status| status.needs_link = true);
+            }
             Output::Lost(reason) => self.change_status(|status| status.membership = Membership::Lost(reason)),
         }
         false

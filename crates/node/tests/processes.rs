@@ -24,7 +24,7 @@ fn main() {
         return be_node();
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, Test); 8] = [
+    let tests: [(&str, Test); 9] = [
         ("a_signal_unmounts_and_flushes", a_signal_unmounts_and_flushes),
         ("a_signal_ends_a_mount_in_use", a_signal_ends_a_mount_in_use),
         ("survivors_go_on_when_the_master_is_killed", survivors_go_on_when_the_master_is_killed),
@@ -33,6 +33,7 @@ fn main() {
         ("with_sync_every_change_survives_at_once", with_sync_every_change_survives_at_once),
         ("with_dirsync_every_name_survives_at_once", with_dirsync_every_name_survives_at_once),
         ("what_a_killed_node_reserved_comes_back", what_a_killed_node_reserved_comes_back),
+        ("a_node_that_stood_still_shows_nothing_stale", a_node_that_stood_still_shows_nothing_stale),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
         let Some(scratch) = Scratch::new() else { return };
@@ -44,6 +45,8 @@ fn main() {
 
 type Test = fn(&Scratch);
 
+const SHORT_LEASE: &str = "short-lease";
+
 /// Mounts and tells by a line that it is ready.
 fn be_node() {
     drop(Scratch::new());
@@ -53,8 +56,9 @@ fn be_node() {
     let options = MountOptions {
         sync: word == "sync",
         dirsync: word == "dirsync",
+        lease: Duration::from_secs(if word == SHORT_LEASE { 1 } else { 10 }),
         // Nothing is made durable by the time alone.
-        commit: if word.is_empty() { Duration::from_secs(1) } else { Duration::from_secs(300) },
+        commit: Duration::from_secs(if word.is_empty() { 1 } else { 300 }),
         ..MountOptions::default()
     };
     let request = MountRequest { volume, mountpoint, options, guard: guard_by_test() };
@@ -273,4 +277,52 @@ fn what_a_killed_node_reserved_comes_back(scratch: &Scratch) {
         assert_eq!(fs::read_to_string(a.path(name)).unwrap(), content);
     }
     assert!(a.terminate());
+}
+
+/// A node stands still for longer than its lease while another changes what it had cached and what it held. It loses
+/// its membership, and goes on by itself with what is there now.
+fn a_node_that_stood_still_shows_nothing_stale(scratch: &Scratch) {
+    let a = Node::start_with(scratch, "a", SHORT_LEASE);
+    let b = Node::start_with(scratch, "b", SHORT_LEASE);
+    fs::create_dir(a.path("read")).unwrap();
+    for name in ["changed", "removed", "renamed"] {
+        fs::write(a.path("read").join(name), format!("{name} of a")).unwrap();
+        assert_eq!(fs::read_to_string(b.path("read").join(name)).unwrap(), format!("{name} of a"));
+    }
+    assert!(fs::metadata(b.path("read/made")).is_err());
+    fs::create_dir(b.path("held")).unwrap();
+    write_synced(&b.path("held/synced"), "of b");
+    let mut lost = File::create(b.path("held/lost")).unwrap();
+    lost.write_all(b"never made durable").unwrap();
+
+    b.signal(Signal::STOP);
+    let since = Instant::now();
+    fs::write(a.path("read/changed"), "changed since").unwrap();
+    fs::remove_file(a.path("read/removed")).unwrap();
+    fs::rename(a.path("read/renamed"), a.path("read/new")).unwrap();
+    fs::write(a.path("read/made"), "made since").unwrap();
+    // What it held falls free with its lease.
+    assert_eq!(fs::read_to_string(a.path("held/synced")).unwrap(), "of b");
+    fs::write(a.path("held/synced"), "of a since").unwrap();
+    assert!(since.elapsed() < Duration::from_secs(3), "took {:?}", since.elapsed());
+    std::thread::sleep(Duration::from_secs(3).saturating_sub(since.elapsed()));
+    b.signal(Signal::CONT);
+
+    // It answers this when its kernel has nothing old left and it is a member again.
+    fs::write(b.path("after"), "goes on").unwrap();
+    assert_eq!(fs::read_to_string(b.path("read/changed")).unwrap(), "changed since");
+    assert_eq!(fs::metadata(b.path("read/changed")).unwrap().len(), 13);
+    for name in ["read/removed", "read/renamed", "held/lost"] {
+        assert_eq!(fs::metadata(b.path(name)).unwrap_err().kind(), std::io::ErrorKind::NotFound, "{name}");
+    }
+    assert_eq!(fs::read_to_string(b.path("read/new")).unwrap(), "renamed of a");
+    assert_eq!(fs::read_to_string(b.path("read/made")).unwrap(), "made since");
+    assert_eq!(fs::read_dir(b.path("read")).unwrap().count(), 3);
+    assert!(lost.sync_all().is_err(), "what was lost is told");
+    drop(lost);
+    assert_eq!(fs::read_to_string(b.path("held/synced")).unwrap(), "of a since");
+    assert_eq!(fs::read_to_string(a.path("after")).unwrap(), "goes on");
+    fs::write(b.path("held/synced"), "of b again").unwrap();
+    assert_eq!(fs::read_to_string(a.path("held/synced")).unwrap(), "of b again");
+    assert!(b.terminate() && a.terminate());
 }

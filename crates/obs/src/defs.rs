@@ -112,7 +112,7 @@ metrics! {
         errors_unknown: Counter, "errors_unknown_total", Counter, Count, Stable,
             "Failures without an error number of their own, answered with EIO.";
         content_lost_bytes: Counter, "content_lost_bytes_total", Counter, Bytes, Stable,
-            "Bytes written here that could not be stored when another node wanted the file, or when the disk failed.";
+            "Bytes written here that could not be stored when another node wanted the file, when the disk failed, or when the membership ended.";
     }
     "tokens" {
         tokens_held: Family<Gauge, (TokenKind, HeldMode)>, "tokens_held", Gauge, Count, Stable,
@@ -181,6 +181,14 @@ metrics! {
             "Batches reported durable.";
         batches_resent: Counter, "batches_resent_total", Counter, Count, Stable,
             "Batches sent again to a new master.";
+        leases_lapsed: Counter, "leases_lapsed_total", Counter, Count, Stable,
+            "Times that the lease could not be renewed before it ended, so that requests waited.";
+        memberships_lost: Counter, "memberships_lost_total", Counter, Count, Stable,
+            "Memberships that ended otherwise than by leaving.";
+        mutations_lost: Counter, "mutations_lost_total", Counter, Count, Stable,
+            "Changes that may not have reached the master when a membership ended.";
+        files_lost: Counter, "files_lost_total", Counter, Count, Stable,
+            "Files whose unflushed content was lost when a membership ended.";
         durable_wait: Histogram, "durable_wait_duration_seconds", Histogram, Seconds, Stable,
             "Time an fsync waited until its batches and data were durable.";
     }

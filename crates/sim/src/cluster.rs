@@ -7,15 +7,17 @@ use chunk::{MemStore, SegmentStore, SyncPlan};
 use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
 use obs::Metrics;
-use types::{Epoch, Micros, Timespec};
-use vfs::{Clock, Core, Invalidation, Output, Reply, Request, RequestId, WriteData};
+use types::{Epoch, Ino, Micros, Timespec};
+use vfs::{Clock, Core, HandleId, Invalidation, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, ToMaster};
 
 use crate::coverage::Coverage;
 use crate::kernel::{Kernel, Pending};
 
+mod faults;
 mod moves;
 
+pub use faults::Cut;
 pub use moves::{Lane, Move};
 
 /// Settings of a cluster.
@@ -31,6 +33,25 @@ pub struct ClusterConfig {
     pub listing_entries: usize,
     /// Prints messages and invalidations as they happen.
     pub verbose: bool,
+    /// How much faster or slower clocks of nodes run than the master's, in millionths, at most.
+    pub drift: u32,
+    /// Whether memberships may end and connections break.
+    pub may_break: bool,
+}
+
+impl Default for ClusterConfig {
+    /// One node, and nothing goes wrong.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            nodes: 1,
+            core: vfs::Config::default(),
+            listing_entries: 0,
+            verbose: false,
+            drift: 0,
+            may_break: false,
+        }
+    }
 }
 
 /// One node.
@@ -46,6 +67,21 @@ struct Node {
     is_up: bool,
     pid: u32,
     peer: PeerId,
+    /// How much faster its clock runs than the master's, in millionths.
+    drift: i64,
+    /// Until then its machine stands still.
+    paused_until: Micros,
+    /// Until then nothing reaches the master, or the node.
+    cut_until: [Micros; 2],
+    /// It is to connect when it can.
+    must_connect: bool,
+    /// The master has closed its connection.
+    is_closed: bool,
+    memberships_lost: u64,
+    /// Files that are open, as the kernel knows.
+    handles: BTreeMap<HandleId, Ino>,
+    /// Requests of processes that were killed meanwhile.
+    abandoned: BTreeSet<RequestId>,
 }
 
 /// An invalidation on its way through the kernel.
@@ -68,6 +104,8 @@ pub struct Cluster {
     master_syncs: VecDeque<u64>,
     engine: Arc<dyn Engine>,
     nodes: Vec<Node>,
+    /// Nodes that noticed that their membership had ended.
+    ended: Vec<usize>,
     /// Answers in the order they came.
     answered: VecDeque<(usize, RequestId)>,
     next_peer: u64,
@@ -102,6 +140,16 @@ pub struct Figures {
     pub segments_deleted: u64,
     /// Extents that the cleaner had copied.
     pub extents_copied: u64,
+    /// Machines that stood still for a while.
+    pub pauses: u64,
+    /// Nodes and master that could not reach each other for a while, or one way only.
+    pub cuts: u64,
+    /// Connections that broke.
+    pub breaks: u64,
+    /// Leases that were not renewed in time.
+    pub lapses: u64,
+    /// Memberships that ended while their nodes lived.
+    pub memberships_lost: u64,
     /// Virtual time.
     pub micros: u64,
 }
@@ -128,6 +176,7 @@ impl Cluster {
             master_syncs: VecDeque::new(),
             engine,
             nodes: Vec::new(),
+            ended: Vec::new(),
             answered: VecDeque::new(),
             next_peer: 1,
             next_request: 1,
@@ -181,16 +230,33 @@ impl Cluster {
             is_up: true,
             pid,
             peer: PeerId(0),
+            drift: 0,
+            paused_until: Micros(0),
+            cut_until: [Micros(0); 2],
+            must_connect: false,
+            is_closed: false,
+            memberships_lost: 0,
+            handles: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
         });
         let index = self.nodes.len() - 1;
+        if self.config.drift > 0 {
+            let most = self.config.drift as i64;
+            self.nodes[index].drift = self.rng.i64(-most..=most);
+        }
         self.connect(index);
         index
     }
 
     /// Connects a node to the master there is now.
     fn connect(&mut self, index: usize) {
-        let clock = self.clock();
+        let clock = self.node_clock(index);
         let node = &mut self.nodes[index];
+        node.is_closed = false;
+        node.must_connect = node.paused_until > self.now || !node.core.may_join();
+        if node.must_connect {
+            return;
+        }
         let hello = node.core.hello(clock, node.pid, 1, format!("node {index}"), format!("0:{index}"));
         node.to_master.push_back(hello);
         let peer = PeerId(self.next_peer);
@@ -200,88 +266,6 @@ impl Cluster {
         if let Some(master) = self.master.as_mut() {
             master.connected(clock, peer);
         }
-    }
-
-    /// The master's process is killed: what it committed stays, what it had not sent is lost. Another takes over.
-    pub fn kill_master(&mut self) {
-        self.figures.remasters += 1;
-        self.master = None;
-        let seq = self.disk.kill();
-        self.note(seq.0);
-        self.open_engine();
-        let clock = self.clock();
-        for node in self.nodes.iter_mut().filter(|n| n.is_up) {
-            node.to_master.clear();
-            node.from_master.clear();
-            node.core.link_down(clock);
-        }
-        self.pump();
-        self.open_master();
-        for index in 0..self.nodes.len() {
-            if self.nodes[index].is_up {
-                self.connect(index);
-            }
-        }
-        self.bury_absent_members();
-    }
-
-    /// A new master is told of recorded members whose processes are gone.
-    fn bury_absent_members(&mut self) {
-        let clock = self.master_clock();
-        let gone: Vec<_> = self.master.as_ref().map(Master::expected_members).unwrap_or_default();
-        for (node, pid, _) in gone {
-            if !self.nodes.iter().any(|n| n.is_up && n.pid == pid) {
-                if let Some(master) = self.master.as_mut() {
-                    master.member_is_dead(clock, node);
-                }
-            }
-        }
-        self.pump();
-    }
-
-    fn open_engine(&mut self) {
-        let claim = Claim::new(self.figures.remasters + self.figures.power_losses + 1);
-        self.engine = Arc::new(self.disk.open(claim).expect("the disk opens again"));
-    }
-
-    /// A node's process is killed: what it had not sent is lost, and the master learns of it at once.
-    pub fn kill_node(&mut self, index: usize) {
-        self.figures.node_deaths += 1;
-        self.stop_node(index);
-        let (clock, peer) = (self.master_clock(), self.nodes[index].peer);
-        if let Some(master) = self.master.as_mut() {
-            master.disconnected(clock, peer, true);
-        }
-        self.pump();
-    }
-
-    fn stop_node(&mut self, index: usize) {
-        self.note(index as u64);
-        let node = &mut self.nodes[index];
-        node.is_up = false;
-        node.to_master.clear();
-        node.from_master.clear();
-        node.jobs.clear();
-        node.syncs.clear();
-        node.replies.clear();
-        node.kernel = Kernel::default();
-    }
-
-    /// Power fails: all processes are gone, and the stores lose or tear what was not synced. A master opens the
-    /// volume again; there are no nodes.
-    pub fn lose_power(&mut self) {
-        self.figures.power_losses += 1;
-        for index in 0..self.nodes.len() {
-            self.stop_node(index);
-        }
-        self.master = None;
-        let seed = self.rng.u64(..);
-        let seq = self.disk.crash(seed);
-        self.store.crash(seed);
-        self.note(seq.0);
-        self.open_engine();
-        self.open_master();
-        self.bury_absent_members();
     }
 
     /// Whether a node is up.
@@ -303,7 +287,7 @@ impl Cluster {
     pub fn submit(&mut self, index: usize, request: Request) -> RequestId {
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        let clock = self.clock();
+        let clock = self.node_clock(index);
         if self.verbose {
             let mut text = format!("{request:?}");
             text.truncate(160);
@@ -311,8 +295,14 @@ impl Cluster {
         }
         let node = &mut self.nodes[index];
         let pending = Pending::of(&request);
+        if let Request::Release { handle, .. } = &request {
+            node.handles.remove(handle);
+        }
         match node.core.submit(clock, id, request) {
-            Some(reply) => drop(node.replies.insert(id, reply)),
+            Some(reply) => {
+                node.note_opened(&reply);
+                node.replies.insert(id, reply);
+            }
             None => {
                 node.kernel.pending.insert(id, pending);
                 self.coverage.note_waits(&node.core);
@@ -340,7 +330,7 @@ impl Cluster {
 
     /// A signal reaches a process that waits.
     pub fn interrupt(&mut self, index: usize, id: RequestId) {
-        let clock = self.clock();
+        let clock = self.node_clock(index);
         self.nodes[index].core.interrupt(clock, id, vfs::Interrupt::Signal);
         self.pump();
     }
@@ -373,7 +363,12 @@ impl Cluster {
 
     /// Lets time pass until nothing is left to do and every commit interval is over.
     pub fn quiesce(&mut self) {
-        let until = Micros(self.now.0 + 8_000_000);
+        let has_faults = self.figures.pauses + self.figures.cuts + self.figures.breaks > 0;
+        for node in &mut self.nodes {
+            node.paused_until = Micros(0);
+            node.cut_until = [Micros(0); 2];
+        }
+        let until = Micros(self.now.0 + if has_faults { 40_000_000 } else { 8_000_000 });
         while self.now < until {
             self.step();
         }
@@ -427,7 +422,30 @@ impl Cluster {
 
     /// What happened so far.
     pub fn figures(&self) -> Figures {
-        Figures { micros: self.now.0, ..self.figures }
+        let lapses = self.nodes.iter().map(|n| n.metrics.leases_lapsed.get()).sum();
+        Figures { micros: self.now.0, lapses, ..self.figures }
+    }
+
+    /// Whether processes of a node go on: its machine does, and what its kernel shows is under a lease.
+    pub fn goes(&self, index: usize) -> bool {
+        let node = &self.nodes[index];
+        node.paused_until <= self.now && !node.core.may_show_stale(self.node_clock(index).now)
+    }
+
+    /// Whether files of a node answer EIO until handles are closed.
+    pub fn has_broken_files(&self, index: usize) -> bool {
+        self.nodes[index].is_up && self.nodes[index].core.broken_files() > 0
+    }
+
+    /// Whether the master has the membership of a node.
+    pub fn is_member(&self, index: usize) -> bool {
+        let me = self.nodes[index].core.snapshot().node;
+        self.master.as_ref().is_some_and(|master| master.members().iter().any(|member| member.node == me))
+    }
+
+    /// What a node's clock shows.
+    pub fn node_clock(&self, index: usize) -> Clock {
+        Clock { now: self.nodes[index].time_at(self.now), wall: wall(self.now) }
     }
 
     /// What the master has committed and readers may not have been told: the master's epoch and the numbers of the
@@ -462,9 +480,15 @@ impl Cluster {
     pub fn step(&mut self) {
         let mut events: Vec<(usize, u8)> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.is_up) {
+            let goes = node.paused_until <= self.now;
+            let [may_send, may_hear] = node.cut_until.map(|until| until <= self.now);
             let has_job = node.jobs.iter().any(|job| self.is_ready(node, job));
-            let queues =
-                [!node.to_master.is_empty(), !node.from_master.is_empty(), has_job, !node.syncs.is_empty()];
+            let queues = [
+                may_send && !node.to_master.is_empty(),
+                goes && may_hear && !node.from_master.is_empty(),
+                goes && has_job,
+                goes && !node.syncs.is_empty(),
+            ];
             for (kind, _) in queues.iter().enumerate().filter(|(_, has)| **has) {
                 events.push((index, kind as u8));
             }
@@ -506,7 +530,7 @@ impl Cluster {
     }
 
     fn run_job(&mut self, index: usize, at: usize) {
-        let clock = self.clock();
+        let clock = self.node_clock(index);
         let node = &mut self.nodes[index];
         let job = &node.jobs[at];
         if self.verbose {
@@ -538,7 +562,7 @@ impl Cluster {
     }
 
     fn end_job(&mut self, index: usize, at: usize) {
-        let clock = self.clock();
+        let clock = self.node_clock(index);
         let node = &mut self.nodes[index];
         let job = node.jobs.remove(at);
         self.figures.invalidations += job.list.len() as u64;
@@ -558,6 +582,8 @@ impl Cluster {
                 job.writing.remove(&id);
                 match node.replies.remove(&id) {
                     Some(Reply::Written { .. }) => {}
+                    // The membership has ended: what was stored is lost, as what was written.
+                    Some(Reply::Error(meta::FsError::Io)) if node.memberships_lost > 0 => {}
                     other => panic!("seed {}: a write-back was answered {other:?}", self.config.seed),
                 }
             }
@@ -565,7 +591,7 @@ impl Cluster {
     }
 
     fn happen(&mut self, index: usize, kind: u8) {
-        let clock = self.clock();
+        let clock = if kind < 4 { self.node_clock(index) } else { self.clock() };
         let master_clock = self.master_clock();
         match kind {
             0 => {
@@ -615,22 +641,33 @@ impl Cluster {
 
     /// Nothing else can happen: time goes on to the next timer.
     fn advance(&mut self) {
-        let nodes = self.nodes.iter().filter(|n| n.is_up).map(|n| n.core.poll_timeout());
+        let alive = || self.nodes.iter().filter(|n| n.is_up);
+        let timers = alive().filter(|n| n.paused_until <= self.now);
+        let nodes = timers.map(|n| n.moment_of(n.core.poll_timeout()));
+        let faults = alive().flat_map(|n| [n.paused_until, n.cut_until[0], n.cut_until[1]]);
+        let faults = faults.filter(|until| *until > self.now).min().unwrap_or(Micros::NEVER);
         let master = self.master.as_ref().map_or(Micros::NEVER, Master::poll_timeout);
         let jobs = self.nodes.iter().flat_map(|n| &n.jobs).filter(|j| j.writing.is_empty());
         let patience =
             jobs.map(|j| j.since + PATIENCE).filter(|due| *due > self.now).min().unwrap_or(Micros::NEVER);
-        let next = nodes.min().unwrap_or(Micros::NEVER).min(master).min(patience);
+        let next = nodes.min().unwrap_or(Micros::NEVER).min(master).min(patience).min(faults);
         if next != Micros::NEVER {
             self.now = self.now.max(next);
         }
     }
 
     fn timers(&mut self) {
-        let clock = self.clock();
-        for node in self.nodes.iter_mut().filter(|n| n.is_up) {
+        for index in self.nodes_up() {
+            let clock = self.node_clock(index);
+            let node = &mut self.nodes[index];
+            if node.paused_until > self.now {
+                continue;
+            }
             if node.core.poll_timeout() <= clock.now {
                 node.core.handle_timeout(clock);
+            }
+            if node.must_connect {
+                self.connect(index);
             }
         }
         let clock = self.master_clock();
@@ -643,15 +680,21 @@ impl Cluster {
 
     /// Moves orders of the cores into the queues.
     fn pump(&mut self) {
-        let (now, seed, mut lost) = (self.now, self.config.seed, None);
+        let (now, seed, mut lost, mut anew) = (self.now, self.config.seed, None, Vec::new());
+        let mut unused = Vec::new();
         for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, n)| n.is_up) {
             while let Some(output) = node.core.poll_output() {
                 match output {
                     Output::Send(message) => node.to_master.push_back(message),
                     Output::Reply(id, reply) => {
                         node.kernel.pending.remove(&id);
-                        node.replies.insert(id, reply);
-                        self.answered.push_back((index, id));
+                        let opened = node.note_opened(&reply);
+                        if node.abandoned.remove(&id) {
+                            unused.extend(opened.map(|handle| (index, handle)));
+                        } else {
+                            node.replies.insert(id, reply);
+                            self.answered.push_back((index, id));
+                        }
                     }
                     Output::Invalidate { job, list } => {
                         node.jobs.push(Job { number: job, list, since: now, writing: BTreeSet::new() });
@@ -659,9 +702,11 @@ impl Cluster {
                     Output::Sync { job, plan } => node.syncs.push_back((job, plan)),
                     // Closes of processes here reach the core before they return.
                     Output::TellCloses { seq, .. } => {
-                        node.core.closes_told(Clock { now, wall: wall(now) }, seq)
+                        let clock = Clock { now: node.time_at(now), wall: wall(now) };
+                        node.core.closes_told(clock, seq);
                     }
                     Output::Left => node.is_up = false,
+                    Output::Rejoin => anew.push(index),
                     Output::Lost(reason) => lost = Some((index, reason)),
                 }
             }
@@ -670,11 +715,23 @@ impl Cluster {
             let waiting = self.waiting();
             panic!("seed {seed}: node {index} lost its membership: {reason}; waiting:\n{waiting}");
         }
+        self.note_ended();
+        for index in anew {
+            self.break_connection(index);
+        }
+        for (index, handle) in unused {
+            self.close(index, handle);
+        }
         for index in 0..self.nodes.len() {
             if self.nodes[index].jobs.iter().any(|job| !job.writing.is_empty()) {
                 self.finish_writes(index);
             }
         }
+        self.pump_master();
+    }
+
+    fn pump_master(&mut self) {
+        let seed = self.config.seed;
         while let Some(output) = self.master.as_mut().and_then(Master::poll_output) {
             match output {
                 master::Output::Send { peer, message } => {
@@ -682,14 +739,7 @@ impl Cluster {
                         node.from_master.push_back(message);
                     }
                 }
-                master::Output::Close { peer, reason } => {
-                    let is_last =
-                        |m: &FromMaster| matches!(m, FromMaster::Ended { .. } | FromMaster::Refused { .. });
-                    let node = self.nodes.iter().find(|n| n.peer == peer);
-                    let why: Vec<_> =
-                        node.into_iter().flat_map(|n| &n.from_master).filter(|m| is_last(m)).collect();
-                    panic!("seed {seed}: {peer:?} was closed: {reason}; {why:?}")
-                }
+                master::Output::Close { peer, reason } => self.note_closed(peer, &reason),
                 master::Output::Sync { job } => self.master_syncs.push_back(job),
                 master::Output::DeleteSegments { list } => {
                     let is_gone = |s: &types::SegmentId| {
@@ -737,6 +787,36 @@ impl Cluster {
 
     fn note(&mut self, value: u64) {
         self.trace = mix(self.trace, &value.to_le_bytes());
+    }
+}
+
+impl Node {
+    fn note_opened(&mut self, reply: &Reply) -> Option<HandleId> {
+        let (handle, ino) = match reply {
+            // Whose it is a Release does not need.
+            Reply::Opened(opened) => (opened.handle, Ino::ROOT),
+            Reply::Created(entry, opened) => (opened.handle, entry.attr.ino),
+            _ => return None,
+        };
+        self.handles.insert(handle, ino);
+        Some(handle)
+    }
+
+    /// What its clock shows at a moment.
+    fn time_at(&self, now: Micros) -> Micros {
+        Micros((now.0 as i64 + now.0 as i64 * self.drift / 1_000_000) as u64)
+    }
+
+    /// When its clock shows at least `time`.
+    fn moment_of(&self, time: Micros) -> Micros {
+        if time == Micros::NEVER {
+            return time;
+        }
+        let mut moment = Micros((time.0 as i128 * 1_000_000 / (1_000_000 + i128::from(self.drift))) as u64);
+        while self.time_at(moment) < time {
+            moment = Micros(moment.0 + 1);
+        }
+        moment
     }
 }
 

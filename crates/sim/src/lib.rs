@@ -15,7 +15,7 @@ pub mod timed;
 mod workload;
 
 pub use check::Tree;
-pub use cluster::{Cluster, ClusterConfig, Figures, Move};
+pub use cluster::{Cluster, ClusterConfig, Cut, Figures, Move};
 pub use coverage::Coverage;
 pub use kernel::Kernel;
 pub use processes::{Deaths, ProcessesConfig, ProcessesRun, run_processes};

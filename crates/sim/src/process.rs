@@ -772,7 +772,7 @@ impl Process {
                     for (at, bytes) in &job.overlay {
                         data[*at..*at + bytes.len()].copy_from_slice(bytes);
                     }
-                    let clock = world.cluster.clock();
+                    let clock = world.cluster.node_clock(node);
                     world.cluster.core(node).read_done(clock, job.pin);
                     data
                 }
@@ -855,9 +855,13 @@ impl Process {
                 self.synced(ino);
             }
         }
-        let up = self.world.borrow().cluster.nodes_up();
-        let node = up[self.random(up.len())];
-        self.state(|s| s.node = node);
+        let mut up = self.world.borrow().cluster.nodes_up();
+        // Where handles of dead processes are yet to be closed, files may answer EIO.
+        up.retain(|node| !self.world.borrow().cluster.has_broken_files(*node));
+        if !up.is_empty() {
+            let node = up[self.random(up.len())];
+            self.state(|s| s.node = node);
+        }
     }
 }
 

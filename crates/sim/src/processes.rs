@@ -16,7 +16,7 @@ use types::{Ino, Micros};
 use vfs::{MakeSpec, OpenMode, Reply, Request};
 
 use crate::check::Tree;
-use crate::cluster::{Cluster, ClusterConfig, Figures};
+use crate::cluster::{Cluster, ClusterConfig, Cut, Figures};
 use crate::coverage::Coverage;
 use crate::process::{Gate, Own, Process, State};
 
@@ -44,6 +44,12 @@ pub struct Deaths {
     pub node_every: u64,
     /// Everything.
     pub power_every: u64,
+    /// Nobody: a machine stands still for a while.
+    pub pause_every: u64,
+    /// Nobody: a node and the master do not reach each other for a while, or one way only.
+    pub cut_every: u64,
+    /// Nobody: a connection breaks.
+    pub break_every: u64,
 }
 
 /// Outcome of a run that found no fault.
@@ -76,6 +82,18 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// The oldest answer that can be taken: a node that stands still takes none.
+    fn next_answered(&mut self) -> Option<(usize, vfs::RequestId)> {
+        let (node, request) = self.cluster.oldest_reply()?;
+        (!self.cluster.is_up(node) || self.cluster.goes(node)).then_some((node, request))
+    }
+
+    /// Whether a process goes on when it can.
+    fn may_run(&self, id: usize) -> bool {
+        let node = self.states[id].node;
+        !self.cluster.is_up(node) || self.cluster.goes(node)
+    }
+
     /// Number of the race that goes on.
     pub fn round(&self) -> u64 {
         self.turns / 40
@@ -112,7 +130,7 @@ pub fn run_processes(config: ProcessesConfig) -> ProcessesRun {
         winners: BTreeMap::new(),
         critical: None,
         counted: 0,
-        keeps_history: deaths.node_every + deaths.power_every > 0,
+        keeps_history: deaths.node_every + deaths.power_every + deaths.pause_every + deaths.cut_every > 0,
         turns: 0,
     };
     let mut runner = Runner { world: Rc::new(RefCell::new(world)), tasks: Vec::new(), config };
@@ -125,6 +143,8 @@ pub fn run_processes(config: ProcessesConfig) -> ProcessesRun {
         runner.tasks.push(task);
     }
     runner.work();
+    runner.world.borrow_mut().cluster.quiesce();
+    runner.bury_ended();
     runner.check();
     let world = runner.world.borrow();
     ProcessesRun {
@@ -179,7 +199,12 @@ impl Runner {
             let turn = {
                 let world = &mut *self.world.borrow_mut();
                 let under_way = world.cluster.changes_under_way();
-                let may_go = |state: &mut State| state.is_idle && state.gate.try_pass(under_way.as_ref());
+                let cluster = &world.cluster;
+                let may_go = |state: &mut State| {
+                    let is_new = !matches!(state.gate, Gate::Open);
+                    let goes = cluster.goes(state.node) && !(is_new && cluster.has_broken_files(state.node));
+                    state.is_idle && goes && state.gate.try_pass(under_way.as_ref())
+                };
                 let idle: Vec<usize> = (0..world.states.len())
                     .filter(|id| self.tasks[*id].is_some() && may_go(&mut world.states[*id]))
                     .collect();
@@ -200,6 +225,7 @@ impl Runner {
                 }
                 next
             };
+            self.bury_ended();
             self.poll(turn);
             self.check_progress();
             self.signal();
@@ -216,7 +242,7 @@ impl Runner {
                     self.poll_one(id);
                 }
             }
-            if self.world.borrow_mut().cluster.oldest_reply().is_none() {
+            if self.world.borrow_mut().next_answered().is_none() {
                 return;
             }
         }
@@ -225,7 +251,7 @@ impl Runner {
     /// Lets those go on who were answered, in the order of the answers.
     fn take_replies(&mut self) {
         loop {
-            let Some((node, request)) = self.world.borrow_mut().cluster.oldest_reply() else { return };
+            let Some((node, request)) = self.world.borrow_mut().next_answered() else { return };
             let is_its = |state: &State| state.node == node && state.request == Some(request);
             let id = self.world.borrow().states.iter().position(is_its);
             match id {
@@ -236,6 +262,9 @@ impl Runner {
     }
 
     fn poll_one(&mut self, id: usize) {
+        if !self.world.borrow().may_run(id) {
+            return;
+        }
         let Some(task) = &mut self.tasks[id] else { return };
         if task.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()) {
             self.tasks[id] = None;
@@ -246,8 +275,10 @@ impl Runner {
     fn check_progress(&self) {
         let world = self.world.borrow();
         let now = world.cluster.clock().now;
+        let Deaths { pause_every, cut_every, .. } = self.config.deaths;
+        let patience = if pause_every + cut_every > 0 { PATIENCE_TROUBLED } else { PATIENCE };
         for (id, state) in world.states.iter().enumerate() {
-            if self.tasks[id].is_some() && !state.is_idle && now.since(state.since) > PATIENCE {
+            if self.tasks[id].is_some() && !state.is_idle && now.since(state.since) > patience {
                 let waiting = world.cluster.waiting();
                 self.fault(&format!(
                     "process {id} waits since {}, step {}; waiting:\n{waiting}",
@@ -266,7 +297,7 @@ impl Runner {
         let waiting: Vec<_> = world
             .states
             .iter()
-            .filter(|s| s.interruptible)
+            .filter(|s| s.interruptible && world.cluster.goes(s.node))
             .filter_map(|s| Some((s.node, s.request?)))
             .collect();
         if !waiting.is_empty() {
@@ -286,8 +317,51 @@ impl Runner {
         if self.strikes(self.config.deaths.node_every) {
             self.kill_node();
         }
+        self.trouble();
         if self.strikes(self.config.deaths.power_every) {
             self.lose_power();
+        }
+    }
+
+    /// Faults that pass.
+    fn trouble(&mut self) {
+        let Deaths { pause_every, cut_every, break_every, .. } = self.config.deaths;
+        let (pauses, cuts, breaks) =
+            (self.strikes(pause_every), self.strikes(cut_every), self.strikes(break_every));
+        let cluster = &mut self.world.borrow_mut().cluster;
+        let up = cluster.nodes_up();
+        let node = up[cluster.random(up.len() as u64) as usize];
+        if cluster.is_troubled(node) {
+            return;
+        }
+        let longest = [30_000, 4_000_000, 25_000_000][cluster.random(3) as usize];
+        let time = Micros(1 + cluster.random(longest));
+        if pauses {
+            cluster.pause(node, time);
+        } else if cuts {
+            let cut = [Cut::ToMaster, Cut::FromMaster, Cut::Both][cluster.random(3) as usize];
+            cluster.cut(node, cut, time);
+        }
+        if breaks {
+            cluster.break_connection(node);
+        }
+    }
+
+    /// Memberships have ended: what their processes had not synced may be lost, as if they had died.
+    fn bury_ended(&mut self) {
+        let ended = self.world.borrow_mut().cluster.take_ended();
+        for node in ended {
+            let abandoned: Vec<_> = {
+                let world = self.world.borrow();
+                let states = world.states.iter().filter(|state| state.node == node);
+                states.filter_map(|state| state.request).collect()
+            };
+            self.restart(Left::Committed, |state| state.node == node);
+            let world = &mut *self.world.borrow_mut();
+            for request in abandoned {
+                world.cluster.abandon(node, request);
+            }
+            world.cluster.close_all(node);
         }
     }
 
@@ -580,3 +654,5 @@ fn difference(own: &Own, found: &BTreeMap<(u64, Vec<u8>), u64>, tree: &Tree) -> 
 
 /// Virtual time in which every step ends.
 const PATIENCE: Micros = Micros(30_000_000);
+/// The same where nodes are out of reach for up to 25 s, and others wait for them for two leases.
+const PATIENCE_TROUBLED: Micros = Micros(120_000_000);

@@ -9,7 +9,14 @@ use vfs::{MakeSpec, OpenMode, Reply, Request, WriteData};
 
 fn cluster(seed: u64, nodes: usize) -> Cluster {
     let core = vfs::Config::default();
-    Cluster::new(ClusterConfig { seed, nodes, core, listing_entries: 0, verbose: false })
+    Cluster::new(ClusterConfig {
+        seed,
+        nodes,
+        core,
+        listing_entries: 0,
+        verbose: false,
+        ..ClusterConfig::default()
+    })
 }
 
 fn spec(kind: FileKind) -> MakeSpec {
@@ -127,8 +134,14 @@ fn noted_under_pr_it_stays_here_until_somebody_sets_another() {
 fn lazytime_writes_it_with_the_next_change_only() {
     for seed in 0..10 {
         let core = vfs::Config { atime_interval: types::Micros::NEVER, ..vfs::Config::default() };
-        let mut cluster =
-            Cluster::new(ClusterConfig { seed, nodes: 1, core, listing_entries: 0, verbose: false });
+        let mut cluster = Cluster::new(ClusterConfig {
+            seed,
+            nodes: 1,
+            core,
+            listing_entries: 0,
+            verbose: false,
+            ..ClusterConfig::default()
+        });
         let dir = mkdir(&mut cluster, 0, b"d");
         let ino = make_file(&mut cluster, 0, dir, b"f");
         let made = atime(&mut cluster, 0, ino);

@@ -6,7 +6,14 @@ use types::Ino;
 use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
 
 fn cluster(seed: u64, core: vfs::Config) -> Cluster {
-    Cluster::new(ClusterConfig { seed, nodes: 2, core, listing_entries: 0, verbose: false })
+    Cluster::new(ClusterConfig {
+        seed,
+        nodes: 2,
+        core,
+        listing_entries: 0,
+        verbose: false,
+        ..ClusterConfig::default()
+    })
 }
 
 fn spec(kind: FileKind) -> MakeSpec {

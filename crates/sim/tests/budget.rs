@@ -23,7 +23,7 @@ struct Round {
 /// Rounds over `dirs` directories.
 fn walk(dirs: usize) -> Vec<Round> {
     let core = vfs::Config { token_limit: BUDGET, ..vfs::Config::default() };
-    let config = ClusterConfig { seed: 1, nodes: 2, core, listing_entries: 0, verbose: false };
+    let config = ClusterConfig { seed: 1, nodes: 2, core, ..ClusterConfig::default() };
     let mut timed = Timed::new(config, Costs::default());
     timed.run_alone(0, move |client| async move {
         for d in 0..dirs {

@@ -9,7 +9,14 @@ use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
 
 fn cluster(seed: u64, nodes: usize) -> Cluster {
     let core = vfs::Config::default();
-    Cluster::new(ClusterConfig { seed, nodes, core, listing_entries: 0, verbose: false })
+    Cluster::new(ClusterConfig {
+        seed,
+        nodes,
+        core,
+        listing_entries: 0,
+        verbose: false,
+        ..ClusterConfig::default()
+    })
 }
 
 fn spec(kind: FileKind) -> MakeSpec {
@@ -254,8 +261,14 @@ fn pages_of_a_file_that_had_none_when_its_release_began_are_taken_back() {
     let mut crossed = 0;
     for seed in 0..20 {
         let core = vfs::Config { token_limit: 64, ..vfs::Config::default() };
-        let mut cluster =
-            Cluster::new(ClusterConfig { seed, nodes: 2, core, listing_entries: 0, verbose: false });
+        let mut cluster = Cluster::new(ClusterConfig {
+            seed,
+            nodes: 2,
+            core,
+            listing_entries: 0,
+            verbose: false,
+            ..ClusterConfig::default()
+        });
         assert!(matches!(lookup(&mut cluster, 1, Ino::ROOT, b"f"), Reply::NoEntry(_)));
         let (ino, _) = create(&mut cluster, 0, Ino::ROOT, b"f");
         let write = |byte: u8| {
@@ -287,8 +300,14 @@ fn pages_of_a_file_that_had_none_when_its_release_began_are_taken_back() {
 fn page_of_extents_does_not_outlive_a_release_that_crossed_it() {
     for seed in 0..10 {
         let core = vfs::Config { hold: Hold { minimum: Micros(30), idle: Micros(10) }, ..Default::default() };
-        let mut cluster =
-            Cluster::new(ClusterConfig { seed, nodes: 4, core, listing_entries: 0, verbose: false });
+        let mut cluster = Cluster::new(ClusterConfig {
+            seed,
+            nodes: 4,
+            core,
+            listing_entries: 0,
+            verbose: false,
+            ..ClusterConfig::default()
+        });
         let (ino, _) = create(&mut cluster, 0, Ino::ROOT, b"f");
         for node in 1..4 {
             assert!(matches!(lookup(&mut cluster, node, Ino::ROOT, b"f"), Reply::Entry(_)));

@@ -4,7 +4,14 @@ use sim::{ClusterConfig, RunConfig, run};
 
 fn config(seed: u64, nodes: usize, operations: usize, kill_master_every: u64) -> RunConfig {
     let verbose = std::env::var_os("HOLDFAST_TRACE").is_some();
-    let cluster = ClusterConfig { seed, nodes, core: vfs::Config::default(), listing_entries: 0, verbose };
+    let cluster = ClusterConfig {
+        seed,
+        nodes,
+        core: vfs::Config::default(),
+        listing_entries: 0,
+        verbose,
+        ..ClusterConfig::default()
+    };
     RunConfig { cluster, operations, kill_master_every, rest_every: 0 }
 }
 

@@ -12,8 +12,7 @@ use sim::timed::{Client, Costs, Spread, Timed};
 use types::Micros;
 
 fn cluster(nodes: usize) -> Timed {
-    let config =
-        ClusterConfig { seed: 1, nodes, core: vfs::Config::default(), listing_entries: 0, verbose: false };
+    let config = ClusterConfig { seed: 1, nodes, core: vfs::Config::default(), ..ClusterConfig::default() };
     Timed::new(config, Costs::default())
 }
 

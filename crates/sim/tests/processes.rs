@@ -6,7 +6,14 @@ use types::Micros;
 
 fn config(seed: u64, nodes: usize, processes: usize, steps: usize) -> ProcessesConfig {
     let verbose = std::env::var_os("HOLDFAST_TRACE").is_some();
-    let cluster = ClusterConfig { seed, nodes, core: vfs::Config::default(), listing_entries: 0, verbose };
+    let cluster = ClusterConfig {
+        seed,
+        nodes,
+        core: vfs::Config::default(),
+        listing_entries: 0,
+        verbose,
+        ..ClusterConfig::default()
+    };
     ProcessesConfig { cluster, processes, steps, directories: 3, deaths: Deaths::default() }
 }
 
@@ -58,7 +65,7 @@ fn what_a_loss_of_power_leaves_is_a_prefix() {
 #[test]
 fn everything_dies_now_and_then() {
     run_all(10, |seed| ProcessesConfig {
-        deaths: Deaths { master_every: 700, node_every: 1500, power_every: 6000 },
+        deaths: Deaths { master_every: 700, node_every: 1500, power_every: 6000, ..Deaths::default() },
         ..config(seed, 4, 8, 200)
     });
 }
@@ -71,14 +78,14 @@ fn few_tokens_and_short_times() {
 #[test]
 fn few_tokens_and_short_times_with_deaths() {
     run_all(10, |seed| ProcessesConfig {
-        deaths: Deaths { master_every: 600, node_every: 2000, power_every: 9000 },
+        deaths: Deaths { master_every: 600, node_every: 2000, power_every: 9000, ..Deaths::default() },
         ..tight(seed)
     });
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let deaths = Deaths { master_every: 700, node_every: 1500, power_every: 6000 };
+    let deaths = Deaths { master_every: 700, node_every: 1500, power_every: 6000, ..Deaths::default() };
     let [a, b] = [(); 2].map(|()| run_processes(ProcessesConfig { deaths, ..config(3, 3, 6, 100) }));
     assert_eq!((a.trace, a.figures, a.coverage), (b.trace, b.figures, b.coverage));
 }
@@ -86,6 +93,56 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn many_processes_on_two_nodes() {
     run_all(6, |seed| ProcessesConfig { directories: 1, ..config(seed, 2, 12, 200) });
+}
+
+/// Settings under which memberships may end and connections break.
+fn troubled(config: ProcessesConfig, deaths: Deaths) -> ProcessesConfig {
+    let cluster = ClusterConfig { drift: 30_000, may_break: true, ..config.cluster };
+    ProcessesConfig { cluster, deaths, ..config }
+}
+
+#[test]
+fn connections_break() {
+    let deaths = Deaths { break_every: 300, ..Deaths::default() };
+    run_all(10, |seed| troubled(config(seed, 3, 6, 200), deaths));
+}
+
+#[test]
+fn machines_stand_still() {
+    let deaths = Deaths { pause_every: 1000, ..Deaths::default() };
+    run_all(10, |seed| troubled(config(seed, 3, 6, 200), deaths));
+}
+
+#[test]
+fn nodes_are_out_of_reach() {
+    let deaths = Deaths { cut_every: 1000, break_every: 2000, ..Deaths::default() };
+    run_all(10, |seed| troubled(config(seed, 3, 6, 200), deaths));
+}
+
+#[test]
+fn everything_goes_wrong_now_and_then() {
+    let deaths = Deaths {
+        master_every: 2000,
+        node_every: 3000,
+        power_every: 9000,
+        pause_every: 2000,
+        cut_every: 2000,
+        break_every: 2000,
+    };
+    run_all(10, |seed| troubled(config(seed, 4, 8, 200), deaths));
+}
+
+#[test]
+fn everything_goes_wrong_with_few_tokens() {
+    let deaths = Deaths {
+        master_every: 2000,
+        node_every: 3000,
+        power_every: 9000,
+        pause_every: 2000,
+        cut_every: 2000,
+        break_every: 1000,
+    };
+    run_all(10, |seed| troubled(tight(seed), deaths));
 }
 
 fn tight(seed: u64) -> ProcessesConfig {

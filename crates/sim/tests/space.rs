@@ -6,7 +6,7 @@ use sim::{ClusterConfig, Deaths, ProcessesConfig, RunConfig, run, run_processes}
 fn cluster(seed: u64) -> ClusterConfig {
     let core = vfs::Config { segment_len: 16 << 10, ..vfs::Config::default() };
     let verbose = std::env::var_os("HOLDFAST_TRACE").is_some();
-    ClusterConfig { seed, nodes: 3, core, listing_entries: 0, verbose }
+    ClusterConfig { seed, nodes: 3, core, listing_entries: 0, verbose, ..ClusterConfig::default() }
 }
 
 fn seeds(default: u64) -> std::ops::Range<u64> {
@@ -35,7 +35,7 @@ fn segments_come_and_go_while_nodes_read_and_write() {
 fn nothing_that_is_needed_goes_while_everything_dies_now_and_then() {
     let (mut deleted, mut copied) = (0, 0);
     for seed in seeds(20) {
-        let deaths = Deaths { master_every: 2000, node_every: 3000, power_every: 4000 };
+        let deaths = Deaths { master_every: 2000, node_every: 3000, power_every: 4000, ..Deaths::default() };
         let config =
             ProcessesConfig { cluster: cluster(seed), processes: 6, steps: 200, directories: 3, deaths };
         let figures = run_processes(config).figures;

@@ -46,6 +46,13 @@ pub struct Config {
     pub token_limit: usize,
 }
 
+impl Config {
+    /// Tokens the node may hold before a master has told it its share.
+    pub(crate) fn first_share(&self) -> usize {
+        if self.token_limit == 0 { usize::MAX } else { self.token_limit }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

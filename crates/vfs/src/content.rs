@@ -174,7 +174,7 @@ impl Core {
     ) -> Option<Reply> {
         self.clock = clock;
         let is_plain = !self.config.sync && !self.has_capability(ino);
-        if !is_plain || self.link == crate::core::Link::Lost || !self.is_lease_good() {
+        if !is_plain || !self.may_serve_pages() || self.broken.contains_key(&ino) {
             return None;
         }
         let reply = match self.try_write(ino, offset, data, append) {

@@ -9,7 +9,7 @@ use meta::{CookieKey, FsError};
 use obs::Metrics;
 use rustc_hash::FxHashMap;
 use types::{Epoch, Ino, Micros, NodeId, OpSeq, ResourceId};
-use wire::{ByteLock, FetchWhat, LockOwner, ToMaster, Want};
+use wire::{ByteLock, FetchWhat, ToMaster, Want};
 
 use crate::cache::{Cache, Place};
 use crate::config::Config;
@@ -51,8 +51,7 @@ pub struct Core {
     pub(crate) next_handle: u64,
     /// Locks of applications on this node, as the master granted them.
     pub(crate) locks: BTreeMap<Ino, Vec<ByteLock>>,
-    /// Through which open file an owner last took an fcntl lock.
-    pub(crate) lock_handles: BTreeMap<(Ino, LockOwner), HandleId>,
+    pub(crate) closes: crate::lockop::Closes,
     /// Content under which reads are still served while pages that it filled are taken back.
     pub(crate) old_content: FxHashMap<Ino, meta::Content>,
 
@@ -110,6 +109,8 @@ pub struct Core {
     pub(crate) flushes: BTreeMap<u64, Flush>,
     /// Lock requests without an answer.
     pub(crate) lock_calls: BTreeMap<u64, wire::LockOp>,
+    /// Files that answer EIO, by how many handles from before the membership ended.
+    pub(crate) broken: FxHashMap<Ino, u32>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
     pub(crate) pins: BTreeMap<u64, Ino>,
     pub(crate) pinned: FxHashMap<Ino, u32>,
@@ -130,7 +131,9 @@ pub(crate) enum Link {
     Down,
     /// A member.
     Up,
-    /// The membership is lost.
+    /// The membership has ended. When the kernel has nothing left of it the node joins anew.
+    Ending,
+    /// The volume cannot be used any more.
     Lost,
 }
 
@@ -143,6 +146,8 @@ pub(crate) struct Lease {
     pub length: Micros,
     pub until: Micros,
     pub ping_sent: Option<Micros>,
+    /// It could not be renewed in time, and the kernel's caches are emptied or being emptied.
+    pub lapsed: bool,
 }
 
 /// A node's figures at one moment, for `status`.
@@ -176,9 +181,8 @@ impl Core {
         store: Arc<dyn SegmentStore>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let share = if config.token_limit == 0 { usize::MAX } else { config.token_limit };
         Self {
-            tokens: NodeTable::new(share, config.hold),
+            tokens: NodeTable::new(config.first_share(), config.hold),
             config,
             metrics,
             store,
@@ -187,7 +191,7 @@ impl Core {
             me: NodeId(0),
             epoch: Epoch(0),
             link: Link::Down,
-            lease: Lease { length: Micros(0), until: Micros(0), ping_sent: None },
+            lease: Lease { length: Micros(0), until: Micros(0), ping_sent: None, lapsed: false },
             cookie_key: CookieKey([0; 16]),
             cache: Cache::default(),
             known: KnownTable::new(Box::new(Unguarded)),
@@ -231,7 +235,8 @@ impl Core {
             disowner: crate::disown::Disowner::default(),
             flushes: BTreeMap::new(),
             lock_calls: BTreeMap::new(),
-            lock_handles: BTreeMap::new(),
+            closes: crate::lockop::Closes::default(),
+            broken: FxHashMap::default(),
             linger: BTreeSet::new(),
             pins: BTreeMap::new(),
             pinned: FxHashMap::default(),
@@ -320,9 +325,10 @@ impl Core {
         let linger = self.linger.first().map_or(Micros::NEVER, |(due, _)| *due);
         let ping = match self.link {
             Link::Up => self.ping_due(),
-            Link::Down | Link::Lost => Micros::NEVER,
+            Link::Down | Link::Ending | Link::Lost => Micros::NEVER,
         };
-        revocation.min(linger).min(ping).min(self.commit_due).min(self.cache.atimes.due)
+        let atimes = self.cache.atimes.due;
+        revocation.min(linger).min(ping).min(self.lapse_due()).min(self.commit_due).min(atimes)
     }
 
     /// The next order for the driver.

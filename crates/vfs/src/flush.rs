@@ -165,6 +165,10 @@ impl Core {
     /// A sync that [`Output::Sync`] asked for has ended.
     pub fn synced(&mut self, clock: Clock, job: u64, outcome: SyncOutcome) {
         self.clock = clock;
+        if !self.flushes.contains_key(&job) {
+            // Of a membership that has ended: its writer is gone.
+            return;
+        }
         let failures = self.writer.as_mut().map(|w| w.on_synced(outcome)).unwrap_or_default();
         for failure in failures {
             log::error!("segment {} could not be made durable: {}", failure.segment, failure.error);
@@ -303,12 +307,13 @@ impl Core {
     pub(crate) fn on_time(&mut self) {
         self.release_lingering();
         self.renew_lease();
+        self.lapse();
         self.log_due_atimes();
         if self.commit_due > self.clock.now {
             return;
         }
         self.commit_due = Micros::NEVER;
-        if self.link == Link::Lost {
+        if matches!(self.link, Link::Ending | Link::Lost) {
             return;
         }
         if !self.live.is_empty() {

@@ -18,6 +18,8 @@ pub(crate) struct Handle {
     pub ino: Ino,
     /// Whether it may be written, or mapped and stored to.
     pub write: bool,
+    /// Changes made by it, or locks, were lost with a membership.
+    pub broken: bool,
 }
 
 impl Core {
@@ -42,7 +44,7 @@ impl Core {
             Place::Unknown => return Err(Step::Wait(self.want(Want::Attr { ino }))),
         }
         self.metrics.operations_local.add(OperationKind::Open, 1);
-        let handle = self.open_handle(Handle { ino, write: open.write });
+        let handle = self.open_handle(Handle { ino, write: open.write, broken: false });
         Ok(Reply::Opened(self.opened(handle, open)))
     }
 
@@ -104,7 +106,7 @@ impl Core {
 
     pub(crate) fn try_flush(&mut self, ino: Ino, owner: LockOwner, progress: &mut Progress) -> Try<Reply> {
         self.drop_locks(ino, LockKind::Posix, owner, progress)?;
-        self.lock_handles.remove(&(ino, owner));
+        self.closes.lock_handles.remove(&(ino, owner));
         self.refuse_lost(ino)?;
         Ok(Reply::Done)
     }
@@ -125,7 +127,7 @@ impl Core {
             if self.has_locks(ino, LockKind::Posix, owner) {
                 self.drop_locks(ino, LockKind::Posix, owner, progress)?;
             }
-            self.lock_handles.remove(&(ino, owner));
+            self.closes.lock_handles.remove(&(ino, owner));
         }
         if let Some(handle) = self.handles.remove(&handle) {
             self.close_handle(handle);
@@ -135,6 +137,14 @@ impl Core {
 
     fn close_handle(&mut self, handle: Handle) {
         let ino = handle.ino;
+        if handle.broken
+            && let Some(count) = self.broken.get_mut(&ino)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.broken.remove(&ino);
+            }
+        }
         let Some(known) = self.known.get_mut(&ino) else { return };
         if handle.write {
             known.writers = known.writers.saturating_sub(1);

@@ -1,16 +1,14 @@
 //! Membership: joining, rejoining another master, the lease, leaving, and losing it all.
 
 use chunk::{SegmentWriter, WriterConfig};
-use meta::{CookieKey, FsError};
+use meta::CookieKey;
 use types::{Epoch, Ino, Micros, NodeId, OpSeq};
 use wire::{FromMaster, PROTOCOL_VERSION, ReassertPart, ToMaster};
 
 use crate::cache::Place;
 use crate::core::{Core, Link};
 use crate::namespace::Shipped;
-use crate::outputs::{Clock, Invalidation, Output};
-use crate::request::Reply;
-use crate::revoke::Purpose;
+use crate::outputs::{Clock, Output};
 use crate::wait::WaitKey;
 
 impl Core {
@@ -48,6 +46,7 @@ impl Core {
     pub fn link_down(&mut self, clock: Clock) {
         self.clock = clock;
         self.drop_barriers();
+        self.closes.asked.clear();
         if self.link == Link::Up {
             self.link = Link::Down;
             self.tokens.forget_delayed();
@@ -74,7 +73,7 @@ impl Core {
             return;
         };
         if self.me != NodeId(0) && self.me != node {
-            return self.lose("the new master does not know this node".to_owned());
+            return self.end_membership("the new master does not know this node");
         }
         let is_new = self.me == NodeId(0);
         let Ok(key) = <[u8; 16]>::try_from(&*cookie_key) else {
@@ -85,14 +84,12 @@ impl Core {
         self.cookie_key = CookieKey(key);
         self.link = Link::Up;
         self.lease.length = Micros(lease_us);
+        self.lease.lapsed = false;
         self.set_share(token_share);
         self.on_pong();
         self.metrics.master_epoch.set(epoch.0 as i64);
         if is_new {
-            let config =
-                WriterConfig { segment_len: self.config.segment_len, ..WriterConfig::new(self.volume, node) };
-            self.writer = Some(SegmentWriter::new(config, self.store.clone()));
-            self.known.note(Ino::ROOT).lookups = 1;
+            self.begin_membership();
         }
         if reassert {
             // What is logged so far was made under rights that may be gone: it goes with what is sent again.
@@ -137,7 +134,16 @@ impl Core {
         self.wake(WaitKey::Member);
     }
 
-    /// Tells a new master what is held here.
+    /// What a new incarnation begins with.
+    fn begin_membership(&mut self) {
+        let config =
+            WriterConfig { segment_len: self.config.segment_len, ..WriterConfig::new(self.volume, self.me) };
+        self.writer = Some(SegmentWriter::new(config, self.store.clone()));
+        self.known.note(Ino::ROOT).lookups = 1;
+        self.report_all_open();
+    }
+
+    /// Tells a new master, or the same by a new connection, what is held here.
     fn reassert(&mut self) {
         let tokens = self.tokens.list();
         for part in tokens.chunks(REASSERT_PART) {
@@ -161,6 +167,7 @@ impl Core {
             open.push(ino);
         }
         open.sort_unstable();
+        open.dedup();
         self.send(ToMaster::Reassert { part: ReassertPart::Open { list: open }, done: false });
     }
 
@@ -172,22 +179,11 @@ impl Core {
             if self.is_lease_in_time() {
                 self.known.guard_mut().extend(self.lease.until, self.lease.length);
             }
-            if !was_good {
+            if !was_good && self.is_lease_good() {
+                self.lease.lapsed = false;
                 self.wake(WaitKey::Member);
             }
         }
-    }
-
-    /// Whether tokens may be used: the lease is in time, and the guard has not emptied the kernel's caches since it was
-    /// last renewed.
-    pub(crate) fn is_lease_good(&self) -> bool {
-        self.is_lease_in_time() && !self.known.guard().has_fired()
-    }
-
-    /// Whether the lease, less a margin for the clocks, has not ended.
-    fn is_lease_in_time(&self) -> bool {
-        let margin = Micros(self.lease.length.0 / 10);
-        self.clock.now + margin < self.lease.until
     }
 
     pub(crate) fn ping_due(&self) -> Micros {
@@ -262,46 +258,6 @@ impl Core {
             self.outputs.push_back(Output::Lost(reason));
         }
         self.outputs.push_back(Output::Left);
-    }
-
-    /// Drops everything that only tokens made right, and answers whoever waits.
-    pub(crate) fn lose(&mut self, reason: String) {
-        if self.link == Link::Lost {
-            return;
-        }
-        let files = self.live.len();
-        let had_log = self.log.clear();
-        log::error!(
-            "membership lost: {reason}; unflushed changes lost: {had_log}, files with unflushed content: {files}"
-        );
-        self.link = Link::Lost;
-        let mut inos: Vec<Ino> = self.known.keys().copied().collect();
-        inos.sort_unstable();
-        let list = inos.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
-        self.tokens.clear();
-        self.cache.clear();
-        self.live.clear();
-        self.pages.clear();
-        self.locks.clear();
-        self.releases.clear();
-        self.flushes.clear();
-        self.flush_later.clear();
-        self.frozen.clear();
-        self.removing.clear();
-        self.opens_in_doubt.clear();
-        for known in self.known.values_mut() {
-            known.place = Place::Unknown;
-        }
-        self.invalidate(Purpose::Alone, list, Vec::new());
-        self.waiting.clear();
-        for (id, _) in std::mem::take(&mut self.parked) {
-            self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Io)));
-        }
-        self.outputs.push_back(Output::Lost(reason));
-        if self.leaving && !self.left {
-            self.left = true;
-            self.outputs.push_back(Output::Left);
-        }
     }
 
     /// The epoch this node works under.

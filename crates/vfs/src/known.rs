@@ -97,6 +97,10 @@ impl KnownTable {
         self.inodes.values_mut()
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Ino, &mut Known)> {
+        self.inodes.iter_mut()
+    }
+
     pub fn len(&self) -> usize {
         self.inodes.len()
     }

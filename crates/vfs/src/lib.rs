@@ -21,6 +21,7 @@ mod guard;
 mod handles;
 mod join;
 mod known;
+mod lapse;
 mod live;
 mod lockop;
 mod log;

@@ -1,5 +1,7 @@
 //! Locks of applications: asked of the master, remembered here for a new one.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use meta::FsError;
 use obs::OperationKind;
 use types::Ino;
@@ -9,6 +11,15 @@ use crate::core::Core;
 use crate::outputs::Clock;
 use crate::request::{HandleId, Reply};
 use crate::wait::{LockAnswer, Progress, Step, Try, WaitKey};
+
+/// What closing files does to locks.
+#[derive(Debug, Default)]
+pub(crate) struct Closes {
+    /// Through which open file an owner last took an fcntl lock.
+    pub lock_handles: BTreeMap<(Ino, LockOwner), HandleId>,
+    /// Questions of this connection about closes that are not answered.
+    pub asked: BTreeSet<u64>,
+}
 
 impl Core {
     pub(crate) fn try_set_lock(
@@ -24,7 +35,7 @@ impl Core {
         }
         self.remember_lock(lock);
         if lock.kind == LockKind::Posix {
-            self.lock_handles.insert((lock.ino, lock.owner), handle);
+            self.closes.lock_handles.insert((lock.ino, lock.owner), handle);
         }
         Ok(Reply::Done)
     }
@@ -75,14 +86,17 @@ impl Core {
     /// A process gives its locks up with each close, which names it (FLUSH). An open file is the owner of its
     /// open-file-description locks, and nothing names it but the RELEASE of the handle they were taken through.
     pub(crate) fn owner_locking_through(&self, ino: Ino, handle: HandleId) -> Option<LockOwner> {
-        let owners = self.lock_handles.range((ino, LockOwner(0))..=(ino, LockOwner(u64::MAX)));
+        let owners = self.closes.lock_handles.range((ino, LockOwner(0))..=(ino, LockOwner(u64::MAX)));
         owners.into_iter().find(|(_, through)| **through == handle).map(|((_, owner), _)| *owner)
     }
 
     /// Every close is told that [`crate::Output::TellCloses`] asked about.
     pub fn closes_told(&mut self, clock: Clock, seq: u64) {
         self.clock = clock;
-        self.send(ToMaster::ClosesTold { seq });
+        // By another connection it would answer another question.
+        if self.closes.asked.remove(&seq) {
+            self.send(ToMaster::ClosesTold { seq });
+        }
     }
 
     fn lock_call(&mut self, op: LockOp, progress: &mut Progress) -> Try<LockAnswer> {

@@ -7,7 +7,7 @@
 //! - Within the open batch only the last change of a key counts; the batch is applied whole.
 //! - A batch is kept until the master reports it durable, so that it can be sent again to another master.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use meta::Change;
 use rustc_hash::FxHashMap;
@@ -190,9 +190,28 @@ impl WriteLog {
         (self.count as u64, self.sealed.len() as u64)
     }
 
-    /// Drops everything: the membership has ended. Returns whether anything was lost.
-    pub fn clear(&mut self) -> bool {
-        let lost = !self.is_open_empty() || !self.sealed.is_empty();
+    /// Inodes whose content changes here are not known to be durable.
+    pub fn content(&self) -> BTreeSet<Ino> {
+        let sealed = self.sealed.iter().flat_map(|sealed| match &sealed.message {
+            ToMaster::Batch { changes, .. } => changes.as_slice(),
+            _ => &[],
+        });
+        let changes = self.changes.iter().flatten().chain(sealed);
+        let inos = changes.filter_map(|change| match change {
+            Change::PutContent { ino, .. } | Change::PutExtentPage { ino, .. } => Some(*ino),
+            Change::PutEntry { entry, .. } => entry.covered().map(|_| entry.ino),
+            _ => None,
+        });
+        inos.collect()
+    }
+
+    /// Drops everything: the membership has ended. Returns how many changes are not known to have been taken in.
+    pub fn clear(&mut self) -> u64 {
+        let sealed = self.sealed.iter().map(|sealed| match &sealed.message {
+            ToMaster::Batch { changes, .. } => changes.len() as u64,
+            _ => 0,
+        });
+        let lost = sealed.sum::<u64>() + self.changes.iter().flatten().count() as u64;
         *self = Self::new();
         lost
     }

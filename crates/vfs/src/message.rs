@@ -17,7 +17,8 @@ impl Core {
         self.clock = clock;
         match message {
             FromMaster::Welcome { .. } => self.on_welcome(message),
-            FromMaster::Refused { reason } | FromMaster::Ended { reason } => self.lose(reason),
+            FromMaster::Refused { reason } => self.lose(reason),
+            FromMaster::Ended { reason } => self.end_membership(&reason),
             FromMaster::Pong { token_share } => {
                 self.set_share(token_share);
                 self.on_pong();
@@ -51,9 +52,12 @@ impl Core {
             }
             FromMaster::Durable { seq } => self.on_durable(seq),
             FromMaster::Barrier { seq, segments } => self.on_barrier(seq, segments),
-            FromMaster::TellCloses { seq, ino } => self.outputs.push_back(Output::TellCloses { seq, ino }),
+            FromMaster::TellCloses { seq, ino } => {
+                self.closes.asked.insert(seq);
+                self.outputs.push_back(Output::TellCloses { seq, ino });
+            }
             FromMaster::BatchRefused { seq, reason } => {
-                self.lose(format!("batch {seq} was refused: {reason}"))
+                self.end_membership(&format!("batch {seq} was refused: {reason}"));
             }
             FromMaster::Locked { request, error, conflict } => self.on_locked(request, error, conflict),
             FromMaster::Reserved { first_inode, inodes, first_segment, segments } => {

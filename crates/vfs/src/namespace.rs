@@ -53,12 +53,7 @@ impl Shipped {
 impl Core {
     /// Tries a request; `Err` says what to wait for, or the refusal.
     pub(crate) fn try_request(&mut self, request: &mut Request, progress: &mut Progress) -> Try<Reply> {
-        if self.link == Link::Lost {
-            return Err(FsError::Io.into());
-        }
-        if self.me.0 == 0 || !self.is_lease_good() {
-            return Err(Step::Wait(WaitKey::Member));
-        }
+        self.need_member(request)?;
         if let Some(reply) = progress.done.take() {
             return self.finish(reply, progress);
         }
@@ -235,7 +230,7 @@ impl Core {
             Err(Step::Done(Reply::Error(FsError::NotFound))) => self.own_entry(ino, progress)?,
             Err(step) => return Err(step),
         };
-        let opened = self.open_handle(Handle { ino: entry.attr.ino, write: open.write });
+        let opened = self.open_handle(Handle { ino: entry.attr.ino, write: open.write, broken: false });
         self.note_open_told(entry.attr.ino);
         self.finish_dir(Reply::Created(entry, self.opened(opened, open)), progress)
     }
@@ -251,7 +246,7 @@ impl Core {
         let ino = new.ino;
         self.run_op(&Op::CreateOrphan { parent, new }, OperationKind::Create, progress)?;
         let entry = self.own_entry(ino, progress)?;
-        let handle = self.open_handle(Handle { ino, write: open.write });
+        let handle = self.open_handle(Handle { ino, write: open.write, broken: false });
         self.note_open_told(ino);
         Ok(Reply::Created(entry, self.opened(handle, open)))
     }

@@ -46,7 +46,9 @@ pub enum Output {
     },
     /// Nothing more will come: everything is flushed and released.
     Left,
-    /// The membership is lost; the mount answers errors from here on.
+    /// The membership has ended and nothing of it is left: connect anew and say hello.
+    Rejoin,
+    /// The volume cannot be used; the mount answers errors from here on.
     Lost(String),
 }
 

@@ -3,7 +3,7 @@
 use meta::ops::{AttrSet, RenameMode, XattrMode};
 use meta::{FileKind, FsError};
 use obs::OperationKind;
-use types::{Ino, Timespec};
+use types::{Ino, Name, Timespec};
 use wire::{ByteLock, LockOwner};
 
 /// Number of an open file or directory within a node.
@@ -88,6 +88,58 @@ pub enum Request {
 }
 
 impl Request {
+    /// The names that it is about.
+    pub(crate) fn names(&self) -> Vec<(Ino, Name)> {
+        let list: &[(&Ino, &[u8])] = match self {
+            Self::Lookup { parent, name }
+            | Self::Make { parent, name, .. }
+            | Self::Create { parent, name, .. }
+            | Self::Link { parent, name, .. }
+            | Self::Unlink { parent, name }
+            | Self::Rmdir { parent, name } => &[(parent, name)],
+            Self::Rename { parent, name, new_parent, new_name, .. } => {
+                &[(parent, name), (new_parent, new_name)]
+            }
+            _ => &[],
+        };
+        list.iter().filter_map(|(parent, name)| Some((**parent, Name::new(name).ok()?))).collect()
+    }
+
+    /// The file whose content or locks it is about.
+    pub(crate) fn content_of(&self) -> Option<Ino> {
+        match self {
+            Self::Read { ino, .. }
+            | Self::Write { ino, .. }
+            | Self::Flush { ino, .. }
+            | Self::Fsync { ino }
+            | Self::Allocate { ino, .. }
+            | Self::Seek { ino, .. }
+            | Self::SetAttr { ino, size: Some(_), .. } => Some(*ino),
+            Self::SetLock { lock, .. } | Self::TestLock { lock } => Some(lock.ino),
+            Self::Lookup { .. }
+            | Self::Parent { .. }
+            | Self::GetAttr { .. }
+            | Self::SetAttr { size: None, .. }
+            | Self::ReadLink { .. }
+            | Self::Make { .. }
+            | Self::Create { .. }
+            | Self::TmpFile { .. }
+            | Self::Link { .. }
+            | Self::Unlink { .. }
+            | Self::Rmdir { .. }
+            | Self::Rename { .. }
+            | Self::Open { .. }
+            | Self::Release { .. }
+            | Self::ReadDir { .. }
+            | Self::StatFs
+            | Self::GetXattr { .. }
+            | Self::ListXattr { .. }
+            | Self::SetXattr { .. }
+            | Self::RemoveXattr { .. }
+            | Self::Unlock { .. } => None,
+        }
+    }
+
     /// Whether it looks for an inode under a name, rather than being about one that the kernel knows.
     pub(crate) fn finds_by_name(&self) -> bool {
         match self {

@@ -70,6 +70,10 @@ pub(crate) enum Purpose {
     OldForget,
     /// A shipped rename, to be answered then.
     Renamed(OpSeq),
+    /// The lease could not be renewed in time.
+    Lapse,
+    /// The membership has ended: then the node joins anew.
+    Anew,
     /// Nobody waits for it.
     Alone,
 }
@@ -228,6 +232,8 @@ impl Core {
             Purpose::Forget { seq, open } => self.acknowledge(seq, open),
             Purpose::OldForget => self.acknowledge_held(),
             Purpose::Renamed(seq) => self.wake(WaitKey::Ship(seq)),
+            Purpose::Lapse => self.wake(WaitKey::Member),
+            Purpose::Anew => self.begin_anew(),
             Purpose::Alone => {}
         }
         self.settle();
@@ -354,18 +360,23 @@ impl Core {
         let mut open = std::mem::take(&mut self.released_open);
         self.send_batch(false);
         // What is open is known before the directory that covered it is given away.
-        while open.len() > OPEN_REPORTS_MAX {
-            let rest = open.split_off(OPEN_REPORTS_MAX);
-            self.release_number += 1;
-            self.send(ToMaster::Release { list: Vec::new(), open });
-            open = rest;
-        }
+        self.tell_open(&mut open, OPEN_REPORTS_MAX);
         for list in ToMaster::release_parts(list) {
             self.release_number += 1;
             for (resource, _) in &list {
                 self.released_at.insert(*resource, self.release_number);
             }
             self.send(ToMaster::Release { list, open: std::mem::take(&mut open) });
+        }
+    }
+
+    /// Tells what is open until no more than `left` are to be told.
+    pub(crate) fn tell_open(&mut self, open: &mut Vec<OpenReport>, left: usize) {
+        while open.len() > left {
+            let rest = open.split_off(open.len().min(OPEN_REPORTS_MAX));
+            self.release_number += 1;
+            let open = std::mem::replace(open, rest);
+            self.send(ToMaster::Release { list: Vec::new(), open });
         }
     }
 

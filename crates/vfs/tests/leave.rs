@@ -20,7 +20,7 @@ fn run(core: &mut Core) -> (Vec<ToMaster>, bool) {
             Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
             Output::Left => has_left = true,
             Output::Lost(reason) => panic!("lost: {reason}"),
-            Output::Reply(..) | Output::Sync { .. } | Output::TellCloses { .. } => {}
+            Output::Reply(..) | Output::Sync { .. } | Output::TellCloses { .. } | Output::Rejoin => {}
         }
     }
     (said, has_left)

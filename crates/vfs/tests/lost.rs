@@ -89,7 +89,7 @@ impl Rig {
                     }
                     self.said.push(message);
                 }
-                Output::Left | Output::Lost(_) => panic!("the node left"),
+                Output::Left | Output::Rejoin | Output::Lost(_) => panic!("the node left"),
             }
         }
     }

@@ -93,7 +93,7 @@ fn revoke_is_sent_once_and_again_only_for_more() {
     table.cancel(Micros(2), WaiterId(1), D);
     table.wait(Micros(3), WaiterId(2), B, D, Need::Token(Ex));
     assert_eq!(outputs(&mut table), [revoke(A, Nl)]);
-    assert_eq!(table.overdue(Micros(1)), [(A, D)], "the first revoke's time counts");
+    assert_eq!(table.owed().collect::<Vec<_>>(), [(A, D, Micros(0))], "the first revoke's time counts");
 }
 
 #[test]
@@ -130,13 +130,14 @@ fn only_what_is_asked_back_is_looked_at_for_answers_that_are_due() {
     for ino in 100..200 {
         table.grant(A, ResourceId::dir(Ino(ino)), Ex);
     }
-    assert_eq!(table.oldest_revoke(), None);
+    let owed = |table: &MasterTable| table.owed().collect::<Vec<_>>();
+    assert_eq!(owed(&table), []);
     table.wait(Micros(5), WaiterId(1), B, D, Need::Token(Pr));
     table.revoke(Micros(7), A, ResourceId::dir(Ino(100)), Pr);
-    assert_eq!(table.asked_back.len(), 2);
-    assert_eq!((table.oldest_revoke(), table.overdue(Micros(6))), (Some(Micros(5)), vec![(A, D)]));
+    let other = ResourceId::dir(Ino(100));
+    assert_eq!(owed(&table), [(A, D, Micros(5)), (A, other, Micros(7))]);
     table.release(Micros(9), A, D, Pr);
-    assert_eq!(table.oldest_revoke(), Some(Micros(7)));
+    assert_eq!(owed(&table), [(A, other, Micros(7))]);
     table.remove_node(Micros(10), A);
-    assert_eq!((table.oldest_revoke(), table.asked_back.len()), (None, 0));
+    assert_eq!(owed(&table), []);
 }

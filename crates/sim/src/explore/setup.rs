@@ -79,7 +79,9 @@ pub(crate) fn begin(world: &World, verbose: bool) -> (Cluster, Places) {
     let mut core = vfs::Config::default();
     // Revokes are carried out when they come: that a node may keep what it uses for a while adds no order of events.
     core.hold = lock::node::Hold { minimum: Micros(0), idle: Micros(0) };
-    let config = ClusterConfig { seed: 1, nodes: world.nodes + 1, core, listing_entries: 0, verbose };
+    let nodes = world.nodes + 1;
+    let config =
+        ClusterConfig { seed: 1, nodes, core, listing_entries: 0, verbose, ..ClusterConfig::default() };
     let mut cluster = Cluster::new(config);
     // One more node makes what is there, and goes.
     let maker = match world.warmth {

@@ -174,7 +174,10 @@ impl Process {
                 {
                     let mut world = self.world.borrow_mut();
                     let id = self.id;
-                    if let Some(other) = world.critical.replace(id) {
+                    let other = world.critical.replace(id);
+                    // Locks go with a membership, before its node knows.
+                    let holds = |id: &usize| world.cluster.is_member(world.states[*id].node);
+                    if let Some(other) = other.filter(holds) {
                         drop(world);
                         self.fault(&format!("process {other} holds the lock too"));
                     }
@@ -186,7 +189,9 @@ impl Process {
                 {
                     let mut world = self.world.borrow_mut();
                     world.counted += 1;
-                    world.critical = None;
+                    if world.critical == Some(self.id) {
+                        world.critical = None;
+                    }
                 }
                 let found = self.done(Request::Unlock { lock }).await;
                 self.expect("unlock", found, Ok(()));
@@ -221,7 +226,7 @@ impl Process {
                         Reply::ReadJob(job) => {
                             let mut world = self.world.borrow_mut();
                             let node = world.states[self.id].node;
-                            let clock = world.cluster.clock();
+                            let clock = world.cluster.node_clock(node);
                             world.cluster.core(node).read_done(clock, job.pin);
                         }
                         // Something else has the name by now.

@@ -1,0 +1,209 @@
+//! What goes wrong: deaths, losses of power, machines that stand still, connections that are cut or break.
+
+use std::sync::Arc;
+
+use kv::Claim;
+use master::{Master, PeerId};
+use types::Micros;
+use vfs::{HandleId, Request, RequestId};
+
+use super::{Cluster, Kernel};
+
+/// What keeps a node from the master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Nothing reaches the master.
+    ToMaster,
+    /// Nothing reaches the node.
+    FromMaster,
+    /// Neither.
+    Both,
+}
+
+impl Cluster {
+    /// The master's process is killed: what it committed stays, what it had not sent is lost. Another takes over.
+    pub fn kill_master(&mut self) {
+        self.figures.remasters += 1;
+        self.master = None;
+        let seq = self.disk.kill();
+        self.note(seq.0);
+        self.open_engine();
+        for index in self.nodes_up() {
+            let clock = self.node_clock(index);
+            let node = &mut self.nodes[index];
+            node.to_master.clear();
+            node.from_master.clear();
+            node.core.link_down(clock);
+        }
+        self.pump();
+        self.open_master();
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].is_up {
+                self.connect(index);
+            }
+        }
+        self.bury_absent_members();
+    }
+
+    /// A new master is told of recorded members whose processes are gone.
+    fn bury_absent_members(&mut self) {
+        let clock = self.master_clock();
+        let gone: Vec<_> = self.master.as_ref().map(Master::expected_members).unwrap_or_default();
+        for (node, pid, _) in gone {
+            if !self.nodes.iter().any(|n| n.is_up && n.pid == pid) {
+                if let Some(master) = self.master.as_mut() {
+                    master.member_is_dead(clock, node);
+                }
+            }
+        }
+        self.pump();
+    }
+
+    fn open_engine(&mut self) {
+        let claim = Claim::new(self.figures.remasters + self.figures.power_losses + 1);
+        self.engine = Arc::new(self.disk.open(claim).expect("the disk opens again"));
+    }
+
+    /// A node's process is killed: what it had not sent is lost, and the master learns of it at once.
+    pub fn kill_node(&mut self, index: usize) {
+        self.figures.node_deaths += 1;
+        self.stop_node(index);
+        let (clock, peer) = (self.master_clock(), self.nodes[index].peer);
+        if let Some(master) = self.master.as_mut() {
+            master.disconnected(clock, peer, true);
+        }
+        self.pump();
+    }
+
+    fn stop_node(&mut self, index: usize) {
+        self.note(index as u64);
+        let node = &mut self.nodes[index];
+        node.abandoned.clear();
+        node.is_up = false;
+        node.to_master.clear();
+        node.from_master.clear();
+        node.jobs.clear();
+        node.syncs.clear();
+        node.replies.clear();
+        node.kernel = Kernel::default();
+    }
+
+    /// Power fails: all processes are gone, and the stores lose or tear what was not synced. A master opens the
+    /// volume again; there are no nodes.
+    pub fn lose_power(&mut self) {
+        self.figures.power_losses += 1;
+        for index in 0..self.nodes.len() {
+            self.stop_node(index);
+        }
+        self.master = None;
+        let seed = self.rng.u64(..);
+        let seq = self.disk.crash(seed);
+        self.store.crash(seed);
+        self.note(seq.0);
+        self.open_engine();
+        self.open_master();
+        self.bury_absent_members();
+    }
+
+    /// A node's machine stands still for a while, its kernel and processes with it.
+    pub fn pause(&mut self, index: usize, time: Micros) {
+        self.figures.pauses += 1;
+        self.nodes[index].paused_until = self.now + time;
+    }
+
+    /// A node and the master do not reach each other for a while; nothing is lost.
+    pub fn cut(&mut self, index: usize, cut: Cut, time: Micros) {
+        self.figures.cuts += 1;
+        let until = self.now + time;
+        let [up, down] = &mut self.nodes[index].cut_until;
+        match cut {
+            Cut::ToMaster => *up = until,
+            Cut::FromMaster => *down = until,
+            Cut::Both => (*up, *down) = (until, until),
+        }
+    }
+
+    /// Whether a fault of this node goes on.
+    pub fn is_troubled(&self, index: usize) -> bool {
+        let node = &self.nodes[index];
+        [node.paused_until, node.cut_until[0], node.cut_until[1]].iter().any(|until| *until > self.now)
+    }
+
+    /// The connection of a node breaks. Of what was on its way to the master a part arrives, to the node nothing. It
+    /// connects again.
+    pub fn break_connection(&mut self, index: usize) {
+        self.figures.breaks += 1;
+        let arrive = self.rng.usize(0..=self.nodes[index].to_master.len());
+        for _ in 0..arrive {
+            self.happen(index, 0);
+        }
+        let (clock, peer) = (self.master_clock(), self.nodes[index].peer);
+        if let Some(master) = self.master.as_mut() {
+            master.disconnected(clock, peer, false);
+        }
+        self.lose_link(index);
+    }
+
+    fn lose_link(&mut self, index: usize) {
+        let clock = self.node_clock(index);
+        let node = &mut self.nodes[index];
+        node.to_master.clear();
+        node.from_master.clear();
+        node.core.link_down(clock);
+        self.connect(index);
+    }
+
+    pub(super) fn note_closed(&mut self, peer: PeerId, reason: &str) {
+        if let Some(node) = self.nodes.iter_mut().find(|n| n.is_up && n.peer == peer) {
+            let seed = self.config.seed;
+            assert!(self.config.may_break, "seed {seed}: {peer:?} was closed: {reason}");
+            node.is_closed = true;
+        }
+    }
+
+    /// Notes nodes whose memberships have ended, and connections that the master closed.
+    pub(super) fn note_ended(&mut self) {
+        for index in self.nodes_up() {
+            let node = &mut self.nodes[index];
+            let lost = node.metrics.memberships_lost.get();
+            if lost > node.memberships_lost {
+                node.memberships_lost = lost;
+                self.figures.memberships_lost += 1;
+                self.ended.push(index);
+            }
+            if node.is_closed && node.from_master.is_empty() && node.paused_until <= self.now {
+                self.lose_link(index);
+            }
+        }
+    }
+
+    /// All processes of a node are gone: its kernel closes what they had open.
+    pub fn close_all(&mut self, index: usize) {
+        let handles: Vec<HandleId> = self.nodes[index].handles.keys().copied().collect();
+        for handle in handles {
+            self.close(index, handle);
+        }
+    }
+
+    pub(super) fn close(&mut self, index: usize, handle: HandleId) {
+        if let Some(ino) = self.nodes[index].handles.remove(&handle) {
+            self.submit(index, Request::Release { ino, handle, flock: None });
+        }
+    }
+
+    /// Nodes that noticed since the last call that their membership had ended.
+    pub fn take_ended(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// The process that waits for a request is killed. What is opened for it all the same, its kernel closes.
+    pub fn abandon(&mut self, index: usize, id: RequestId) {
+        let clock = self.node_clock(index);
+        let node = &mut self.nodes[index];
+        if node.replies.remove(&id).is_none() {
+            node.abandoned.insert(id);
+            node.core.interrupt(clock, id, vfs::Interrupt::Death);
+        }
+        self.pump();
+    }
+}

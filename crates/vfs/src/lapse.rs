@@ -1,0 +1,315 @@
+//! Leases that are not renewed, and memberships that end.
+//!
+//! Invariants:
+//!
+//! - Nothing is served under a lease that may have ended, and the kernel's caches are emptied before: in time for
+//!   that to be done within the lease (ARCHITECTURE.md, invariant 1).
+//! - What is dirty is kept until it is known that the membership has ended.
+//! - Of a membership that has ended nothing is left, in the kernel either, before the node joins anew.
+
+use std::collections::BTreeSet;
+
+use meta::FsError;
+use types::{Epoch, Ino, Micros, NodeId, OpSeq};
+use wire::OpenReport;
+
+use crate::cache::Place;
+use crate::core::{Core, Link};
+use crate::lockop::Closes;
+use crate::log::WriteLog;
+use crate::outputs::{Invalidation, Output};
+use crate::request::{Reply, Request};
+use crate::revoke::{InvalidateJob, Purpose};
+use crate::wait::{Parked, Progress, Step, Try, WaitKey};
+
+impl Core {
+    /// Whether tokens may be used: the lease is in time, and the guard has not emptied the kernel's caches since it was
+    /// last renewed.
+    pub(crate) fn is_lease_good(&self) -> bool {
+        self.is_lease_in_time() && !self.known.guard().has_fired()
+    }
+
+    /// Whether the lease, less a margin for the clocks and one for emptying the kernel's caches, has not ended.
+    pub(crate) fn is_lease_in_time(&self) -> bool {
+        self.clock.now + self.margin() + self.margin() < self.lease.until
+    }
+
+    /// Whether pages may be filled and written: their locks are held meanwhile, and emptying the kernel's caches
+    /// waits for them. Once those are empty nothing fills them again.
+    pub(crate) fn may_serve_pages(&self) -> bool {
+        self.me != NodeId(0)
+            && !matches!(self.link, Link::Ending | Link::Lost)
+            && self.clock.now + self.margin() < self.lease.until
+            && !self.known.guard().has_fired()
+            && (!self.lease.lapsed || self.is_emptying())
+    }
+
+    fn margin(&self) -> Micros {
+        Micros(self.lease.length.0 / 10)
+    }
+
+    /// What a request needs before anything else: a membership, a lease, and that what it is about was not lost.
+    pub(crate) fn need_member(&self, request: &Request) -> Try<()> {
+        if self.link == Link::Lost {
+            return Err(FsError::Io.into());
+        }
+        if request.content_of().is_some_and(|ino| self.broken.contains_key(&ino)) {
+            return Err(FsError::Io.into());
+        }
+        let has_pages = matches!(request, Request::Read { .. } | Request::Write { .. });
+        let is_ending = |job: &InvalidateJob| matches!(job.purpose, Purpose::Anew);
+        if has_pages && self.jobs.values().any(is_ending) {
+            // The kernel's caches cannot be emptied while it waits.
+            return Err(FsError::Io.into());
+        }
+        let may = match has_pages {
+            true => self.may_serve_pages(),
+            false => self.me != NodeId(0) && self.is_lease_good() && !self.is_emptying(),
+        };
+        if may { Ok(()) } else { Err(Step::Wait(WaitKey::Member)) }
+    }
+
+    fn is_emptying(&self) -> bool {
+        self.jobs.values().any(|job| matches!(job.purpose, Purpose::Lapse | Purpose::Anew))
+    }
+
+    /// When [`Self::lapse`] has something to do.
+    pub(crate) fn lapse_due(&self) -> Micros {
+        let is_member = self.me != NodeId(0) && matches!(self.link, Link::Up | Link::Down);
+        if !is_member || self.lease.lapsed {
+            return Micros::NEVER;
+        }
+        Micros(self.lease.until.0.saturating_sub(2 * self.margin().0))
+    }
+
+    /// Empties the kernel's caches if the lease could not be renewed in time. What is held stays held, and is used
+    /// again when it is renewed.
+    pub(crate) fn lapse(&mut self) {
+        if self.lapse_due() > self.clock.now {
+            return;
+        }
+        log::warn!("the lease cannot be renewed; requests wait for the master");
+        self.metrics.leases_lapsed.add(1);
+        self.lease.lapsed = true;
+        self.empty_kernel(Purpose::Lapse);
+    }
+
+    /// Takes everything back that the kernel may have.
+    fn empty_kernel(&mut self, purpose: Purpose) {
+        let mut dirs: Vec<Ino> = self.cache.dirs.keys().copied().collect();
+        dirs.sort_unstable();
+        let mut list = Vec::new();
+        for parent in dirs {
+            let Some(dir) = self.cache.dirs.get_mut(&parent) else { continue };
+            for entry in dir.entries.values_mut().filter(|entry| entry.name_out) {
+                entry.name_out = false;
+                list.push(Invalidation::Name { parent, name: entry.dirent.name.clone() });
+            }
+            let mut negatives: Vec<_> = dir.negatives.drain().collect();
+            negatives.sort_unstable();
+            list.extend(negatives.into_iter().map(|name| Invalidation::Name { parent, name }));
+            dir.kernel_has_self = false;
+        }
+        let mut inos: Vec<Ino> = self.known.keys().copied().collect();
+        inos.sort_unstable();
+        // Requests may have changed names already that their kernel learns of by the answer, which may be a refusal now.
+        let under_way: BTreeSet<_> = self.parked.values().flat_map(|parked| parked.request.names()).collect();
+        list.extend(under_way.into_iter().map(|(parent, name)| Invalidation::Name { parent, name }));
+        // Attributes and listings of all: what was not noted to be out costs little.
+        list.extend(inos.iter().map(|ino| Invalidation::Pages { ino: *ino }));
+        for known in self.known.values_mut().filter(|known| !known.pages_out) {
+            known.attr_out = false;
+        }
+        inos.retain(|ino| self.known.get(ino).is_some_and(|known| known.pages_out));
+        self.invalidate(purpose, list, inos);
+    }
+
+    /// The membership has ended: drops what only it made right, counts what is lost, and has the kernel's caches
+    /// emptied. Then the node joins anew.
+    pub(crate) fn end_membership(&mut self, reason: &str) {
+        if self.me == NodeId(0) || matches!(self.link, Link::Ending | Link::Lost) {
+            return;
+        }
+        self.give_up(reason);
+        self.link = Link::Ending;
+        if self.leaving && !self.left {
+            self.left = true;
+            self.outputs.push_back(Output::Lost(reason.to_owned()));
+            self.outputs.push_back(Output::Left);
+        }
+        self.empty_kernel(Purpose::Anew);
+        self.reset();
+        for (id, mut parked) in std::mem::take(&mut self.parked) {
+            if may_begin_again(&parked) {
+                parked.progress = Progress::new(parked.progress.since);
+                parked.key = WaitKey::Member;
+                self.waiting.entry(WaitKey::Member).or_default().insert(id);
+                self.parked.insert(id, parked);
+            } else {
+                self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Io)));
+            }
+        }
+    }
+
+    /// The volume cannot be used any more: answers whoever waits, and everybody from here on.
+    pub(crate) fn lose(&mut self, reason: String) {
+        if self.link == Link::Lost {
+            return;
+        }
+        self.give_up(&reason);
+        self.link = Link::Lost;
+        self.empty_kernel(Purpose::Alone);
+        self.reset();
+        for (id, _) in std::mem::take(&mut self.parked) {
+            self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Io)));
+        }
+        self.outputs.push_back(Output::Lost(reason));
+        if self.leaving && !self.left {
+            self.left = true;
+            self.outputs.push_back(Output::Left);
+        }
+    }
+
+    /// Counts and notes what is lost. Handles by which it was made, and those of files with locks, answer EIO until
+    /// they are closed.
+    fn give_up(&mut self, reason: &str) {
+        let mut lost = self.log.content();
+        let files = self.live.len() as u64;
+        let bytes: u64 = self.live.values().map(|live| live.dirty_bytes() as u64).sum();
+        let locks = self.locks.values().map(|list| list.len() as u64).sum::<u64>();
+        lost.extend(self.live.keys());
+        lost.extend(self.locks.keys());
+        let changes = self.log.clear();
+        log::error!(
+            "membership of node {} has ended: {reason}; lost: {changes} changes that may not have reached the master, \
+             unflushed content of {files} files, {locks} locks",
+            self.me
+        );
+        self.metrics.memberships_lost.add(1);
+        self.metrics.mutations_lost.add(changes);
+        self.metrics.files_lost.add(files);
+        self.metrics.content_lost_bytes.add(bytes);
+        for handle in self.handles.values_mut().filter(|handle| lost.contains(&handle.ino)) {
+            if !std::mem::replace(&mut handle.broken, true) {
+                *self.broken.entry(handle.ino).or_default() += 1;
+            }
+        }
+    }
+
+    /// Forgets what belonged to the membership. What the kernel refers to stays known, and what is open stays open.
+    fn reset(&mut self) {
+        self.me = NodeId(0);
+        self.epoch = Epoch(0);
+        self.lease.ping_sent = None;
+        self.lease.until = Micros(0);
+        self.lease.lapsed = false;
+        self.tokens.clear();
+        self.cache.clear();
+        self.log = WriteLog::new();
+        self.writer = None;
+        self.live.clear();
+        self.pages.clear();
+        self.old_content.clear();
+        self.locks.clear();
+        self.closes = Closes::default();
+        self.releases.clear();
+        self.released.clear();
+        self.released_open.clear();
+        self.released_at.clear();
+        self.release_number = 0;
+        self.flushes.clear();
+        self.flush_later.clear();
+        self.flush_failed.clear();
+        self.short_of_segments.clear();
+        self.dirty_files.clear();
+        self.glimpsed.clear();
+        self.sought.clear();
+        self.inode_numbers.clear();
+        self.reserve_asked = false;
+        self.frozen.clear();
+        self.removing.clear();
+        self.opens_in_doubt.clear();
+        self.linger.clear();
+        self.wants.clear();
+        self.want_of.clear();
+        self.fetches.clear();
+        self.fetch_of.clear();
+        self.lock_calls.clear();
+        self.shipped.clear();
+        self.last_op = OpSeq(0);
+        // What the master took in and did not make durable is still to be.
+        self.unsynced_at_master = true;
+        self.held_forgets.clear();
+        self.disowner = crate::disown::Disowner::default();
+        for job in self.jobs.values_mut() {
+            job.forget_master();
+            if matches!(job.purpose, Purpose::Renamed(_)) {
+                // Who waited for it was answered; the number is another operation's by and by.
+                job.purpose = Purpose::Alone;
+            }
+        }
+        self.waiting.clear();
+        self.woken.clear();
+        self.commit_due = Micros::NEVER;
+        for known in self.known.values_mut() {
+            known.place = Place::Unknown;
+            known.open_told = false;
+        }
+    }
+
+    /// Files that answer EIO until the handles are closed that were open when a membership ended.
+    pub fn broken_files(&self) -> usize {
+        self.broken.len()
+    }
+
+    /// Whether the driver may connect and say hello: nothing is left of an old membership.
+    pub fn may_join(&self) -> bool {
+        matches!(self.link, Link::Down | Link::Up)
+    }
+
+    /// Whether the kernel may still show what it was told under a lease that has ended since, as after a pause of the
+    /// whole machine. Not so when its caches are emptied.
+    pub fn may_show_stale(&self, now: Micros) -> bool {
+        let is_over = now + self.margin() >= self.lease.until;
+        is_over && (self.lapse_due() <= now || self.is_emptying())
+    }
+
+    /// Nothing is left of the old membership.
+    pub(crate) fn begin_anew(&mut self) {
+        if self.link == Link::Ending {
+            self.link = Link::Down;
+            if !self.left {
+                self.outputs.push_back(Output::Rejoin);
+            }
+        }
+    }
+
+    /// A node that joins anew tells what is open on it, so that nobody removes it.
+    pub(crate) fn report_all_open(&mut self) {
+        let mut open = Vec::new();
+        for (ino, known) in self.known.iter_mut().filter(|(_, known)| known.is_open()) {
+            known.open_told = true;
+            open.push(OpenReport { ino: *ino });
+        }
+        open.sort_unstable_by_key(|report| report.ino);
+        self.tell_open(&mut open, 0);
+    }
+}
+
+/// Whether a request that waits when the membership ends can begin again under the next one.
+fn may_begin_again(parked: &Parked) -> bool {
+    let progress = &parked.progress;
+    match &parked.request {
+        // The kernel's caches cannot be emptied while they wait.
+        Request::Read { .. } | Request::Write { .. } => false,
+        // Closing succeeds, whatever else is lost.
+        Request::Release { .. } => true,
+        _ => {
+            progress.ship.is_none()
+                && progress.done.is_none()
+                && progress.sync.is_none()
+                && progress.lock.is_none()
+                && !progress.flushed
+        }
+    }
+}
