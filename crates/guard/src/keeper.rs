@@ -10,11 +10,14 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::OFlags;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::thread::gettid;
 
 use crate::channel::{self, FIRED, READY};
 use crate::shared::Shared;
@@ -101,6 +104,14 @@ fn tell_held(socket: &UnixStream, connection: &OwnedFd) {
     }
 }
 
+/// Becomes readable when the calling thread is gone.
+///
+/// A process that is killed has not ended before the last of its threads has, and one that invalidates a name may wait in the
+/// kernel for answers that nobody gives any more: until the guard aborts the connection. This thread never waits so.
+fn end_of_this_thread() -> io::Result<OwnedFd> {
+    Ok(pidfd_open(gettid(), PIDFD_THREAD)?)
+}
+
 /// A guard that is ready.
 struct Running {
     child: Child,
@@ -121,10 +132,17 @@ impl Keeper {
         let table = Table::new(Arc::clone(&shared));
         let (state, ended) = (Mutex::default(), Condvar::new());
         let inner = Arc::new(Inner { command, mount, abort, shared, state, ended });
-        let running = inner.launch()?;
         let mut keeper = Self { inner: Arc::clone(&inner), thread: None };
+        let (started, start) = sync_channel(1);
         let thread = std::thread::Builder::new().name("guard".to_owned());
-        keeper.thread = Some(thread.spawn(move || inner.keep(running, &*watch))?);
+        keeper.thread = Some(thread.spawn(move || match inner.launch() {
+            Ok(running) => {
+                _ = started.send(Ok(()));
+                inner.keep(running, &*watch);
+            }
+            Err(error) => _ = started.send(Err(error)),
+        })?);
+        start.recv().unwrap_or_else(|_| Err(io::Error::other("its thread has ended")))?;
         Ok((keeper, table))
     }
 
@@ -163,7 +181,7 @@ impl Drop for Keeper {
 }
 
 impl Inner {
-    /// Starts a process and waits until it guards.
+    /// Starts a process and waits until it guards. It guards as long as the calling thread lives.
     fn launch(&self) -> io::Result<Running> {
         let (socket, other) = UnixStream::pair()?;
         let mut command = std::process::Command::new(&self.command.program);
@@ -192,7 +210,8 @@ impl Inner {
     }
 
     fn equip(&self, socket: &UnixStream) -> io::Result<()> {
-        let node = pidfd_open(getpid(), PidfdFlags::empty())?;
+        let node = end_of_this_thread()
+            .or_else(|_| Ok::<_, io::Error>(pidfd_open(getpid(), PidfdFlags::empty())?))?;
         let descriptors = [self.mount.device.as_fd(), self.shared.file().as_fd(), node.as_fd()];
         channel::send(socket, self.mount.minor, descriptors, self.abort.as_ref().map(AsFd::as_fd))?;
         socket.set_read_timeout(Some(PATIENCE_START))?;
@@ -268,6 +287,8 @@ impl Running {
     }
 }
 
+/// Of Linux 6.9: `linux:include/uapi/linux/pidfd.h`.
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
 const PATIENCE_START: Duration = Duration::from_secs(10);
 /// Between two tries to start a guard.
 const PAUSE: Duration = Duration::from_secs(1);

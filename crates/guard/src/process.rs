@@ -57,7 +57,7 @@ fn stand_apart() {
 struct Guard {
     sweeper: Sweeper,
     socket: OwnedFd,
-    /// Readable when the node's process is dead.
+    /// Readable when the node's process is dead, or dying.
     node: OwnedFd,
     timer: OwnedFd,
     /// The node's connection to the master, which takes its end for the node's: rights are not given to others before

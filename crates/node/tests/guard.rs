@@ -37,7 +37,7 @@ fn main() {
         return be_viewer(Path::new(&path));
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 10] = [
         ("a_stopped_node_shows_nothing_old", a_stopped_node_shows_nothing_old),
         (
             "with_its_guard_stopped_too_a_node_shows_what_is_old",
@@ -50,6 +50,7 @@ fn main() {
         ),
         ("a_killed_node_shows_nothing_at_all", a_killed_node_shows_nothing_at_all),
         ("requests_in_flight_at_a_kill_end", requests_in_flight_at_a_kill_end),
+        ("a_node_killed_while_a_name_is_stuck_ends", a_node_killed_while_a_name_is_stuck_ends),
         ("a_guard_that_dies_is_replaced", a_guard_that_dies_is_replaced),
         ("a_guard_ends_with_its_mount", a_guard_ends_with_its_mount),
         ("many_inodes_are_taken_back_in_time", many_inodes_are_taken_back_in_time),
@@ -484,6 +485,36 @@ fn requests_in_flight_at_a_kill_end(scratch: &Scratch) {
         assert!(matches!(result, Some(Err(_))), "{what}: {result:?}");
     }
     assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert!(a.terminate());
+}
+
+/// A thread that takes a name back waits in the kernel for the creation in its directory, which waits for the master: a
+/// kill does not reach it there.
+fn a_node_killed_while_a_name_is_stuck_ends(scratch: &Scratch) {
+    let (a, mut b) = (Node::start(scratch, "a"), Node::start(scratch, "b"));
+    let reader = Reader::new(&a, &b, "d");
+    a.stop();
+    let made = reader.dir.join("made");
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || sender.send(File::create(made).map(|_| Seen::New)));
+    // It cannot renew its lease, and takes everything back.
+    let tasks = PathBuf::from(format!("/proc/{}/task", b.child.id()));
+    wait_until("a thread to be stuck", || {
+        fs::read_dir(&tasks).unwrap().any(|task| {
+            let wchan = fs::read_to_string(task.unwrap().path().join("wchan")).unwrap_or_default();
+            wchan == "fuse_reverse_inval_entry"
+        })
+    });
+    b.child.kill().unwrap();
+    let killed = Instant::now();
+    let made = result_of(&receiver, Duration::from_secs(5));
+    assert!(matches!(made, Some(Err(_))), "{made:?}");
+    b.child.wait().unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    a.signal(Signal::CONT);
+    for (what, look) in LOOKS {
+        assert!(look(&reader).is_err(), "{what}");
+    }
     assert!(a.terminate());
 }
 
