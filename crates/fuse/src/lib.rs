@@ -43,7 +43,7 @@ pub use init::{Config, Negotiated};
 pub use notifier::{Notified, Notifier, NotifyError};
 pub use operation::{DecodeError, FileLock, LockKind, Operation, Setattr, TimeOrNow};
 pub use reply::{Delivery, Reply};
-pub use request::Request;
+pub use request::{Dialect, Request};
 pub use session::{Handler, Monitor, Session, SessionEnd, SessionError};
 
 pub use rustix::io::Errno;

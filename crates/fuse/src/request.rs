@@ -28,7 +28,7 @@ impl<'a> Request<'a> {
     ///
     /// [`DecodeError::Header`] if there is no readable header, [`DecodeError::Length`] if the
     /// header's length is not that of `bytes`.
-    pub(crate) fn from_message(bytes: &'a [u8], dialect: Dialect) -> Result<Self, DecodeError> {
+    pub fn from_message(bytes: &'a [u8], dialect: Dialect) -> Result<Self, DecodeError> {
         let (header, body) = InHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Header)?;
         if header.len as usize != bytes.len() {
             return Err(DecodeError::Length { declared: header.len, len: bytes.len() });
@@ -61,7 +61,7 @@ impl<'a> Request<'a> {
 
 /// What INIT settled about the layout of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Dialect {
+pub struct Dialect {
     /// SETXATTR has the longer structure.
     pub setxattr_ext: bool,
 }

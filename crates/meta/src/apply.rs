@@ -107,8 +107,22 @@ impl<S: StoreRead> Applier<'_, S> {
         Ok(value.map(|value| value_decode(&bytes, &value)).transpose()?)
     }
 
+    /// A sum that cannot be read stays as it is, damaged: changes that add to it must go on, and to begin anew would
+    /// make a segment look empty.
+    fn read_sum<T: Decode>(&mut self, key: Key, new: T) -> Result<Option<T>, ReadFailure> {
+        match self.read(key) {
+            Ok(sum) => Ok(Some(sum.unwrap_or(new))),
+            Err(ReadFailure::Damaged(damage)) => {
+                self.damage.push(damage);
+                Ok(None)
+            }
+            Err(failure @ ReadFailure::Store(_)) => Err(failure),
+        }
+    }
+
     fn add_totals(&mut self, bytes: i64, inodes: i64) -> Result<(), ReadFailure> {
-        let Totals { bytes: old_bytes, inodes: old_inodes } = self.read(Key::Totals)?.unwrap_or_default();
+        let Some(old) = self.read_sum(Key::Totals, Totals::default())? else { return Ok(()) };
+        let Totals { bytes: old_bytes, inodes: old_inodes } = old;
         let totals = Totals {
             bytes: self.add(Key::Totals, old_bytes, bytes),
             inodes: self.add(Key::Totals, old_inodes, inodes),
@@ -119,7 +133,8 @@ impl<S: StoreRead> Applier<'_, S> {
 
     fn add_live(&mut self, segment: SegmentId, bytes: i64) -> Result<(), ReadFailure> {
         let key = Key::Segment(segment);
-        let record = self.read(key)?.unwrap_or(SegmentRecord { writer: self.writer, live_bytes: 0 });
+        let new = SegmentRecord { writer: self.writer, live_bytes: 0 };
+        let Some(record) = self.read_sum(key, new)? else { return Ok(()) };
         let live_bytes = self.add(key, record.live_bytes, bytes);
         self.put(key, &SegmentRecord { live_bytes, ..record });
         Ok(())

@@ -121,7 +121,9 @@ impl Key {
 
     /// Keys of the entries of `parent` with a cookie above `after`.
     pub fn entries_after(parent: Ino, after: Cookie) -> (Vec<u8>, Vec<u8>) {
-        let start = Self::Entry(parent, Cookie(after.0 + 1)).to_vec();
+        let mut start = Self::Entry(parent, after).to_vec();
+        // The smallest key behind it, also where there is no greater cookie.
+        start.push(0);
         let mut end = Self::Entry(parent, Cookie(u64::MAX)).to_vec();
         end.push(0);
         (start, end)
@@ -139,6 +141,17 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_behind_the_last_entry() {
+        let (start, end) = Key::entries_after(Ino(1), Cookie(u64::MAX));
+        assert_eq!(start, end);
+        let (start, end) = Key::entries_after(Ino(1), Cookie(7));
+        assert!(Key::Entry(Ino(1), Cookie(7)).to_vec() < start);
+        assert!(
+            start < Key::Entry(Ino(1), Cookie(8)).to_vec() && end < Key::Entry(Ino(2), Cookie(0)).to_vec()
+        );
+    }
 
     #[test]
     fn keys_round_trip_and_sort_by_number() {

@@ -13,6 +13,7 @@ use wire::{FromMaster, ToMaster};
 
 use crate::coverage::Coverage;
 use crate::kernel::{Kernel, Pending};
+use crate::traffic::Traffic;
 
 mod faults;
 mod moves;
@@ -113,6 +114,7 @@ pub struct Cluster {
     trace: u64,
     figures: Figures,
     coverage: Coverage,
+    traffic: Traffic,
     /// Whether messages and invalidations are printed.
     verbose: bool,
 }
@@ -181,6 +183,7 @@ impl Cluster {
             next_peer: 1,
             next_request: 1,
             coverage: Coverage::default(),
+            traffic: Traffic::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             figures: Figures::default(),
             verbose: config.verbose,
@@ -415,6 +418,12 @@ impl Cluster {
         &self.coverage
     }
 
+    /// Some of what was sent and all that is stored.
+    pub fn traffic(&mut self) -> Traffic {
+        self.traffic.read_stores(&*self.engine, &self.store);
+        self.traffic.clone()
+    }
+
     /// A digest of everything that happened, for the test that the same seed gives the same run.
     pub fn trace(&self) -> u64 {
         self.trace
@@ -600,6 +609,7 @@ impl Cluster {
                 let message = self.nodes[index].to_master.pop_front();
                 if let (Some(master), Some(message)) = (self.master.as_mut(), message) {
                     self.coverage.note_to_master(&message, master);
+                    self.traffic.note_to_master(&message);
                     self.trace = mix(self.trace, &types::Encode::to_bytes(&message));
                     if self.verbose {
                         println!("{} n{index} -> master: {message:?}", clock.now);
@@ -616,6 +626,7 @@ impl Cluster {
                         println!("{} master -> n{index}: {message:?}", clock.now);
                     }
                     self.coverage.note_from_master(&message, &node.core);
+                    self.traffic.note_from_master(&message);
                     node.core.handle_message(clock, message);
                     self.coverage.note_waits(&node.core);
                 }

@@ -12,6 +12,7 @@ mod kernel;
 mod process;
 mod processes;
 pub mod timed;
+mod traffic;
 mod workload;
 
 pub use check::Tree;
@@ -19,4 +20,5 @@ pub use cluster::{Cluster, ClusterConfig, Cut, Figures, Move};
 pub use coverage::Coverage;
 pub use kernel::Kernel;
 pub use processes::{Deaths, ProcessesConfig, ProcessesRun, run_processes};
+pub use traffic::{Messages, SEGMENT_BYTES, Traffic};
 pub use workload::{Run, RunConfig, run};

@@ -19,6 +19,7 @@ use crate::check::Tree;
 use crate::cluster::{Cluster, ClusterConfig, Cut, Figures};
 use crate::coverage::Coverage;
 use crate::process::{Gate, Own, Process, State};
+use crate::traffic::Traffic;
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -61,6 +62,8 @@ pub struct ProcessesRun {
     pub trace: u64,
     /// Which transitions it went through.
     pub coverage: Coverage,
+    /// Some of what was sent and all that was stored at the end.
+    pub traffic: Traffic,
 }
 
 /// What the processes share.
@@ -146,8 +149,9 @@ pub fn run_processes(config: ProcessesConfig) -> ProcessesRun {
     runner.world.borrow_mut().cluster.quiesce();
     runner.bury_ended();
     runner.check();
-    let world = runner.world.borrow();
+    let mut world = runner.world.borrow_mut();
     ProcessesRun {
+        traffic: world.cluster.traffic(),
         figures: world.cluster.figures(),
         trace: world.cluster.trace(),
         coverage: world.cluster.coverage().clone(),

@@ -12,6 +12,7 @@ use types::Ino;
 use vfs::{Entry, HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
 
 use crate::cluster::{Cluster, ClusterConfig, Figures};
+use crate::traffic::Traffic;
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Run {
     pub trace: u64,
     /// Operations by name: how many succeeded, how many were refused.
     pub operations: BTreeMap<&'static str, (u64, u64)>,
+    /// Some of what was sent and all that was stored at the end.
+    pub traffic: Traffic,
 }
 
 /// The model: inodes by number.
@@ -101,7 +104,8 @@ pub fn run(config: RunConfig) -> Run {
         }
     }
     runner.check_everything();
-    Run { figures: runner.cluster.figures(), trace: runner.cluster.trace(), operations: runner.operations }
+    let (figures, trace) = (runner.cluster.figures(), runner.cluster.trace());
+    Run { figures, trace, operations: runner.operations, traffic: runner.cluster.traffic() }
 }
 
 impl Runner {

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::VolumeError;
 use crate::filesystem::check_local;
-use crate::header::{Header, INLINE_BYTES_MAX, VolumeId};
+use crate::header::{Header, INLINE_BYTES_MAX, VolumeId, is_segment_len};
 use crate::reserve;
 use crate::volume_dir::{DIRECTORIES, HEADER_FILE, HEADER_NEW_FILE, LOCK_FILE, RESERVE_FILE};
 
@@ -33,7 +33,6 @@ impl Default for FormatOptions {
 impl FormatOptions {
     fn check(&self) -> Result<(), VolumeError> {
         let bad = |option, expected| Err(VolumeError::BadOption { option, expected });
-        let is_segment_len = |bytes: u64| (1 << 20..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096);
         if self.segment_bytes.is_some_and(|bytes| !is_segment_len(bytes)) {
             return bad("segment size", "a multiple of 4 KiB between 1 MiB and 1 GiB");
         }

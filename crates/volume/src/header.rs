@@ -84,6 +84,9 @@ impl Header {
         if header.inline_bytes > INLINE_BYTES_MAX {
             return Err(damaged("an inline size over 64 KiB"));
         }
+        if !is_segment_len(header.segment_bytes) {
+            return Err(damaged("a segment size that is not a multiple of 4 KiB between 1 MiB and 1 GiB"));
+        }
         Ok(header)
     }
 
@@ -132,6 +135,11 @@ impl fmt::Debug for VolumeId {
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// Whether a volume may have segments of this size.
+pub(crate) fn is_segment_len(bytes: u64) -> bool {
+    (1 << 20..=1 << 30).contains(&bytes) && bytes.is_multiple_of(4096)
 }
 
 /// The most that a volume may choose to keep of a file in the metadata.
@@ -187,6 +195,16 @@ mod tests {
         for (inline_bytes, is_good) in [(0, true), (INLINE_BYTES_MAX, true), (INLINE_BYTES_MAX + 1, false)] {
             let header = Header { inline_bytes, ..sample() };
             assert_eq!(decode(&header.encode()).is_ok(), is_good, "{inline_bytes}");
+        }
+    }
+
+    #[test]
+    fn a_segment_size_that_no_format_writes_is_damage() {
+        for (segment_bytes, is_good) in
+            [(1 << 20, true), (1 << 30, true), (0, false), ((1 << 20) + 1, false), (u64::MAX, false)]
+        {
+            let header = Header { segment_bytes, ..sample() };
+            assert_eq!(decode(&header.encode()).is_ok(), is_good, "{segment_bytes}");
         }
     }
 

@@ -33,7 +33,8 @@ pub const ORDER: &[(&str, &str)] = &[
 ];
 
 /// Beside the order, with those of their own kind that each may use.
-const BESIDE: &[(&str, &[&str])] = &[("testkit", &[]), ("sim", &["testkit"]), ("xtask", &[])];
+const BESIDE: &[(&str, &[&str])] =
+    &[("testkit", &[]), ("sim", &["testkit"]), ("fuzz", &["testkit", "sim"]), ("xtask", &[])];
 
 /// Crates that touch no clock, randomness, thread, file or socket, and their files that may.
 const PURE: &[(&str, &[&str])] = &[

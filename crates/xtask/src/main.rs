@@ -1,5 +1,6 @@
-//! `cargo xtask layers`, `cargo xtask tidy [--update]`, `cargo xtask try`.
+//! `cargo xtask layers`, `tidy [--update]`, `try`, `fuzz`, `long`.
 
+mod long;
 mod try_it;
 
 use std::path::Path;
@@ -25,8 +26,11 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[&str]) -> Result<Vec<String>, String> {
-    if let ["try", rest @ ..] = words {
-        return try_it::run(rest).map(|()| Vec::new());
+    match words {
+        ["try", rest @ ..] => return try_it::run(rest).map(|()| Vec::new()),
+        ["fuzz", rest @ ..] => return long::fuzz(rest).map(|()| Vec::new()),
+        ["long", rest @ ..] => return long::run(rest).map(|()| Vec::new()),
+        _ => {}
     }
     let root = xtask::root();
     let tree = Tree::read(&root).map_err(|error| error.to_string())?;
@@ -37,9 +41,12 @@ fn run(words: &[&str]) -> Result<Vec<String>, String> {
             write_ratchet(&root, &tidy::ratchet_of(&tree))?;
             Ok(Vec::new())
         }
-        _ => Err("usage: cargo xtask layers | tidy [--update] | try --holdfast BINARY".to_owned()),
+        _ => Err(USAGE.to_owned()),
     }
 }
+
+const USAGE: &str = "usage: cargo xtask layers | tidy [--update] | try --holdfast BINARY \
+    | fuzz [--seconds N] [--seed N] [--input HEX] [TARGET...] | long [NAME...]";
 
 fn write_ratchet(root: &Path, text: &str) -> Result<(), String> {
     std::fs::write(root.join(tidy::RATCHET), text).map_err(|error| format!("{}: {error}", tidy::RATCHET))

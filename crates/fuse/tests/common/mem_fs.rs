@@ -11,6 +11,7 @@ use fuse::{
     OpenReplyFlags, Opened, Operation, Reply, Request, Setattr, Statfs, TimeOrNow, Timestamp,
 };
 use parking_lot::Mutex;
+use zerocopy::IntoBytes;
 
 const ROOT: u64 = fuse::ROOT_ID;
 const S_IFDIR: u32 = 0o040_000;
@@ -27,6 +28,8 @@ pub struct MemFs {
     parked: Mutex<Vec<Parked>>,
     lock_waiters: Mutex<Vec<(Reply, u64, u64)>>,
     pub seen: Mutex<Vec<Seen>>,
+    /// One request of each kind and number of bits of its length, as it came.
+    pub messages: Mutex<BTreeMap<(u32, u32), Vec<u8>>>,
     pub interrupts: AtomicU64,
     pub forgotten: AtomicU64,
     pub destroyed: AtomicU64,
@@ -80,6 +83,7 @@ impl Default for MemFs {
             parked: Mutex::default(),
             lock_waiters: Mutex::default(),
             seen: Mutex::default(),
+            messages: Mutex::default(),
             interrupts: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             destroyed: AtomicU64::new(0),
@@ -115,6 +119,12 @@ fn new_node(ino: u64, mode: u32, uid: u32, gid: u32) -> Node {
 }
 
 impl MemFs {
+    fn keep(&self, request: &Request<'_>) {
+        let message = [request.header.as_bytes(), request.arg, request.payload].concat();
+        let magnitude = u32::BITS - (message.len() as u32).leading_zeros();
+        self.messages.lock().entry((request.header.opcode, magnitude)).or_insert(message);
+    }
+
     /// Parks every later request for which `rule` holds.
     pub fn park(&self, rule: impl Fn(&InHeader, &Operation<'_>) -> bool + Send + 'static) {
         *self.park_rule.lock() = Some(Box::new(rule));
@@ -480,6 +490,7 @@ impl Handler for MemFs {
         if !self.quiet.load(Ordering::Relaxed) {
             self.note(&request, &operation);
         }
+        self.keep(&request);
         let is_parked = self.park_rule.lock().as_ref().is_some_and(|rule| rule(request.header, &operation));
         if is_parked {
             self.parked.lock().push(Parked {

@@ -1,0 +1,69 @@
+//! `cargo xtask fuzz` and `cargo xtask long`: the long forms of tests whose short forms `cargo test` runs.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// One long form.
+struct Long {
+    name: &'static str,
+    /// About how long it takes.
+    minutes: u32,
+    /// What cargo is told.
+    cargo: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+}
+
+const ALL: &[Long] = &[
+    Long { name: "fuzz", minutes: 13, cargo: &FUZZ, environment: &[] },
+    Long {
+        name: "sim",
+        minutes: 20,
+        cargo: &["test", "--release", "-p", "holdfast-sim", "--test", "processes", "--test", "differential"],
+        environment: &[("HOLDFAST_SEEDS", "2000")],
+    },
+];
+
+const FUZZ: [&str; 7] = ["run", "--quiet", "--profile", "fuzz", "-p", "holdfast-fuzz", "--"];
+
+/// Runs the fuzzer. `words` are the arguments after `fuzz`.
+pub fn fuzz(words: &[&str]) -> Result<(), String> {
+    cargo(&[&FUZZ, words].concat(), &[])
+}
+
+/// Runs all long forms, or those named. `words` are the arguments after `long`.
+pub fn run(words: &[&str]) -> Result<(), String> {
+    if let Some(unknown) = words.iter().find(|word| !ALL.iter().any(|long| long.name == **word)) {
+        let names: Vec<_> = ALL.iter().map(|long| format!("{} ({} min)", long.name, long.minutes)).collect();
+        return Err(format!("no long form {unknown}; there are {}", names.join(", ")));
+    }
+    let mut rows = Vec::new();
+    for long in ALL.iter().filter(|long| words.is_empty() || words.contains(&long.name)) {
+        println!("== {}, about {} min", long.name, long.minutes);
+        let began = Instant::now();
+        let result = cargo(long.cargo, long.environment);
+        rows.push((long.name, began.elapsed(), result));
+    }
+    println!("{:<20} {:>8}  result", "long form", "minutes");
+    for (name, took, result) in &rows {
+        let result = result.as_ref().map_or_else(String::as_str, |()| "passed");
+        println!("{name:<20} {:>8.1}  {result}", minutes(*took));
+    }
+    match rows.iter().filter(|(_, _, result)| result.is_err()).count() {
+        0 => Ok(()),
+        count => Err(format!("{count} of {} failed", rows.len())),
+    }
+}
+
+fn minutes(time: Duration) -> f64 {
+    time.as_secs_f64() / 60.0
+}
+
+fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(program).args(words).envs(environment.iter().copied()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo {} ended with {status}", words.join(" "))),
+        Err(error) => Err(format!("cargo: {error}")),
+    }
+}
