@@ -17,8 +17,6 @@ mod forgets;
 mod member;
 mod open;
 mod orphan;
-#[cfg(feature = "planted")]
-pub mod planted;
 mod prefetch;
 mod record;
 mod recover;

@@ -58,7 +58,7 @@ impl Master {
             None => expected.record.clone(),
         };
         #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Planted::BatchAppliedTwice) {
+        if types::planted::strikes(types::planted::Planted::BatchAppliedTwice) {
             record.batch.0 = record.batch.0.saturating_sub(1);
         }
         let is_leaving = self.members.get(&node).is_some_and(|m| m.standing != Standing::Good);

@@ -51,7 +51,7 @@ impl Master {
             Planned::Refused(error) => {
                 // A refusal tells of what others did, which is to be seen everywhere by then.
                 #[cfg(feature = "planted")]
-                if crate::planted::is(crate::planted::Planted::RefusedEarly) {
+                if types::planted::strikes(types::planted::Planted::RefusedEarly) {
                     return self.answer_ship(node, seq, &op, Err(error), Vec::new(), false);
                 }
                 let then =
@@ -177,7 +177,7 @@ impl Master {
                 }
                 #[cfg(feature = "planted")]
                 Change::PutAttr { ino, attr }
-                    if crate::planted::is(crate::planted::Planted::GrantedAsItWas) =>
+                    if types::planted::strikes(types::planted::Planted::GrantedAsItWas) =>
                 {
                     self.grant_attr(node, *ino, attr.clone(), grants);
                 }

@@ -282,6 +282,9 @@ impl Master {
         self.clock = clock;
         self.batch_parts.remove(&peer);
         if let Some(Some(node)) = self.peers.remove(&peer) {
+            #[cfg(feature = "planted")]
+            let process_is_dead =
+                process_is_dead || types::planted::strikes(types::planted::Planted::LeaseCutShort);
             if process_is_dead {
                 self.end_membership(node, "its process ended".to_owned());
             } else if let Some(member) = self.members.get_mut(&node).filter(|m| m.peer == Some(peer)) {

@@ -489,16 +489,7 @@ impl Cluster {
     pub fn step(&mut self) {
         let mut events: Vec<(usize, u8)> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.is_up) {
-            let goes = node.paused_until <= self.now;
-            let [may_send, may_hear] = node.cut_until.map(|until| until <= self.now);
-            let has_job = node.jobs.iter().any(|job| self.is_ready(node, job));
-            let queues = [
-                may_send && !node.to_master.is_empty(),
-                goes && may_hear && !node.from_master.is_empty(),
-                goes && has_job,
-                goes && !node.syncs.is_empty(),
-            ];
-            for (kind, _) in queues.iter().enumerate().filter(|(_, has)| **has) {
+            for (kind, _) in self.open_queues(node).iter().enumerate().filter(|(_, has)| **has) {
                 events.push((index, kind as u8));
             }
         }
@@ -515,6 +506,18 @@ impl Cluster {
         }
         self.timers();
         self.pump();
+    }
+
+    /// Whether something can happen to the messages to the master and from it, in the kernel, and in the store of a node.
+    fn open_queues(&self, node: &Node) -> [bool; 4] {
+        let goes = node.paused_until <= self.now;
+        let [may_send, may_hear] = node.cut_until.map(|until| until <= self.now);
+        [
+            may_send && !node.to_master.is_empty(),
+            goes && may_hear && !node.from_master.is_empty(),
+            goes && node.jobs.iter().any(|job| self.is_ready(node, job)),
+            goes && !node.syncs.is_empty(),
+        ]
     }
 
     /// Whether a kernel can carry a job out now: names under their directories' locks, pages under theirs. Out of
@@ -652,6 +655,13 @@ impl Cluster {
 
     /// Nothing else can happen: time goes on to the next timer.
     fn advance(&mut self) {
+        if let Some(next) = self.next_time() {
+            self.now = self.now.max(next);
+        }
+    }
+
+    /// When time goes on to if nothing else happens, if anything waits for it.
+    pub fn next_time(&self) -> Option<Micros> {
         let alive = || self.nodes.iter().filter(|n| n.is_up);
         let timers = alive().filter(|n| n.paused_until <= self.now);
         let nodes = timers.map(|n| n.moment_of(n.core.poll_timeout()));
@@ -662,9 +672,7 @@ impl Cluster {
         let patience =
             jobs.map(|j| j.since + PATIENCE).filter(|due| *due > self.now).min().unwrap_or(Micros::NEVER);
         let next = nodes.min().unwrap_or(Micros::NEVER).min(master).min(patience).min(faults);
-        if next != Micros::NEVER {
-            self.now = self.now.max(next);
-        }
+        (next != Micros::NEVER).then_some(next)
     }
 
     fn timers(&mut self) {

@@ -113,6 +113,13 @@ impl Kernel {
         self.attrs.remove(&parent);
     }
 
+    /// What the kernel itself drops when one of its processes removes a directory: the names in it too.
+    pub fn removed_directory(&mut self, parent: Ino, name: &[u8]) {
+        let removed = self.names.get(&(parent, name.to_vec())).copied().flatten();
+        self.changed(parent, name);
+        self.names.retain(|(dir, _), _| Some(*dir) != removed);
+    }
+
     /// What the kernel itself does when one of its processes renamed: the new name lives as long as the old one would have.
     pub fn renamed(&mut self, (parent, name): (Ino, &[u8]), (new_parent, new_name): (Ino, &[u8])) {
         let kept = self.names.get(&(parent, name.to_vec())).copied();

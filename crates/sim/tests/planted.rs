@@ -1,53 +1,91 @@
-//! Faults planted in the cores: small worlds must find each of them.
+//! Faults planted in the cores: each must be found, by small worlds or by the simulation, and not at the first glance.
 
-use sim::explore::{Bounds, Explorer, World, worlds};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Within two delays, and with one fault where it shows only then.
-fn is_found(what: &str, faults: u32) -> bool {
-    let bounds = Bounds { delays: Some(2), waits: 0, faults, runs_max: 1_000 };
-    let violated = |world: &World| {
-        let found = Explorer::new(world, bounds).explore();
-        let violation = found.violation?;
-        let text: String = violation.what.chars().take(100).collect();
-        println!("{what}: {} after {} runs: {text}", world.name, found.runs);
-        Some(())
+use sim::explore::{Bounds, Explorer, World, worlds, worlds_with_troubles};
+use sim::{ClusterConfig, Deaths, ProcessesConfig, run_processes};
+use types::planted::{Planted, clear, plant};
+
+/// How a fault is found.
+enum Method {
+    /// Every order of events of small worlds within two delays, with so many deaths.
+    Worlds { deaths: u32 },
+    /// Every moment of small worlds at which a connection breaks or a lease ends.
+    Troubles,
+    /// Processes at once, seed after seed, while these die.
+    Seeds(Deaths),
+}
+
+const ALIVE: Deaths =
+    Deaths { master_every: 0, node_every: 0, power_every: 0, pause_every: 0, cut_every: 0, break_every: 0 };
+const POWER: Deaths = Deaths { power_every: 2_000, ..ALIVE };
+const MASTERS: Deaths = Deaths { master_every: 700, ..ALIVE };
+
+/// Each fault, on which of its occasions it strikes, and what finds it.
+const TABLE: &[(Planted, u32, Method)] = &[
+    (Planted::ForgetKeepsAttributes, 1, Method::Worlds { deaths: 0 }),
+    (Planted::ForgetAcknowledgedEarly, 1, Method::Worlds { deaths: 0 }),
+    (Planted::ReleasedBeforeTheKernel, 1, Method::Worlds { deaths: 0 }),
+    (Planted::BatchAppliedTwice, 1, Method::Worlds { deaths: 1 }),
+    (Planted::RefusedEarly, 1, Method::Worlds { deaths: 0 }),
+    (Planted::GrantedAsItWas, 1, Method::Worlds { deaths: 0 }),
+    (Planted::AnsweredEarly, 1, Method::Worlds { deaths: 0 }),
+    (Planted::LeaseCutShort, 1, Method::Troubles),
+    (Planted::ForgetKeepsAttributes, 30, Method::Seeds(ALIVE)),
+    (Planted::ShippedBeforeTheLog, 100, Method::Seeds(ALIVE)),
+    (Planted::SplitForgotten, 1, Method::Worlds { deaths: 0 }),
+    (Planted::InodeNumberReused, 1_000, Method::Seeds(ALIVE)),
+    (Planted::StaleGrantTaken, 10, Method::Seeds(ALIVE)),
+    (Planted::SyncSkipped, 100, Method::Seeds(POWER)),
+    (Planted::BatchAppliedTwice, 200, Method::Seeds(MASTERS)),
+    (Planted::OrphanLost, 1, Method::Seeds(ALIVE)),
+];
+
+const RUNS_MAX: u64 = 2_000;
+const SEEDS_MAX: u64 = 60;
+
+/// After how many runs a fault is found, and what is said then.
+fn find(method: &Method) -> Option<(String, u64, String)> {
+    let (worlds, faults) = match method {
+        Method::Worlds { deaths } => (worlds(), *deaths),
+        Method::Troubles => (worlds_with_troubles(), 1),
+        Method::Seeds(deaths) => return find_by_seeds(*deaths),
     };
-    worlds().iter().any(|world| violated(world).is_some())
+    let delays = if matches!(method, Method::Troubles) { 0 } else { 2 };
+    let bounds = Bounds { delays: Some(delays), waits: 0, faults, runs_max: RUNS_MAX };
+    worlds.iter().find_map(|world: &World| {
+        let found = Explorer::new(world, bounds).explore();
+        Some((world.name.clone(), found.runs, found.violation?.what))
+    })
+}
+
+fn find_by_seeds(deaths: Deaths) -> Option<(String, u64, String)> {
+    for seed in 0..SEEDS_MAX {
+        let cluster = ClusterConfig { seed, nodes: 3, ..ClusterConfig::default() };
+        let config = ProcessesConfig { cluster, processes: 6, steps: 200, directories: 3, deaths };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run_processes(config))) {
+            let what = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            return Some((format!("seed {seed}"), seed + 1, what));
+        }
+    }
+    None
 }
 
 #[test]
-fn small_worlds_find_every_planted_fault() {
+fn every_planted_fault_is_found() {
     // Assertions that fail are what is looked for.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
-    {
-        use vfs::planted::{Planted, plant};
-        for fault in [
-            Planted::ForgetKeepsAttributes,
-            Planted::ForgetAcknowledgedEarly,
-            Planted::ReleasedBeforeTheKernel,
-        ] {
-            plant(Some(fault));
-            if !is_found(&format!("{fault:?}"), 0) {
-                missed.push(format!("{fault:?}"));
+    for (fault, every, method) in TABLE {
+        plant(*fault, *every);
+        match find(method) {
+            Some((place, runs, what)) => {
+                let what: String = what.chars().take(100).collect();
+                println!("{fault:?}, 1 in {every}: after {runs} runs, in {place}: {what}");
             }
+            None => missed.push(format!("{fault:?}, 1 in {every}")),
         }
-        plant(None);
-    }
-    {
-        use master::planted::{Planted, plant};
-        for (fault, faults) in [
-            (Planted::BatchAppliedTwice, 1),
-            (Planted::RefusedEarly, 0),
-            (Planted::GrantedAsItWas, 0),
-            (Planted::AnsweredEarly, 0),
-        ] {
-            plant(Some(fault));
-            if !is_found(&format!("{fault:?}"), faults) {
-                missed.push(format!("{fault:?}"));
-            }
-        }
-        plant(None);
+        clear();
     }
     let _ = std::panic::take_hook();
     assert!(missed.is_empty(), "not found: {missed:?}");

@@ -2,15 +2,20 @@
 
 use std::time::Instant;
 
-use sim::explore::{Bounds, Explorer, Run, Schedule, World, worlds};
+use sim::explore::{Bounds, Explorer, Fault, Run, Schedule, World, worlds, worlds_with_troubles};
 
 fn number(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// All worlds, with troubles instead of deaths if HOLDFAST_TROUBLES is set.
+fn all() -> Vec<World> {
+    if std::env::var_os("HOLDFAST_TROUBLES").is_some() { worlds_with_troubles() } else { worlds() }
+}
+
 /// Worlds whose names contain a text.
 fn named(part: &str) -> Vec<World> {
-    worlds().into_iter().filter(|world| world.name.contains(part)).collect()
+    all().into_iter().filter(|world| world.name.contains(part)).collect()
 }
 
 /// Worlds whose names contain HOLDFAST_WORLD.
@@ -34,8 +39,9 @@ fn explore(worlds: Vec<World>, bounds: Bounds) {
 }
 
 fn replay_command(world: &World, schedule: &Schedule) -> String {
+    let troubles = if world.faults.contains(&Fault::Pause(0)) { "HOLDFAST_TROUBLES=1 " } else { "" };
     format!(
-        "HOLDFAST_WORLD={} HOLDFAST_SCHEDULE='{schedule}' cargo test -p holdfast-sim --test small_worlds one_schedule -- --ignored --nocapture",
+        "{troubles}HOLDFAST_WORLD={} HOLDFAST_SCHEDULE='{schedule}' cargo test -p holdfast-sim --test small_worlds one_schedule -- --ignored --nocapture",
         world.name
     )
 }
@@ -57,6 +63,14 @@ fn every_order_within_one_delay_while_time_runs_ahead() {
 #[test]
 fn one_fault_at_every_moment() {
     explore(chosen(), bounds(0, 0, 1, u64::MAX));
+}
+
+/// Connections break, with whatever part of what was sent, and leases end while their nodes stand still or are cut off.
+#[test]
+fn one_trouble_at_every_moment() {
+    let chosen = std::env::var("HOLDFAST_WORLD").unwrap_or_default();
+    let worlds = worlds_with_troubles().into_iter().filter(|world| world.name.contains(&chosen));
+    explore(worlds.collect(), bounds(0, 0, 1, u64::MAX));
 }
 
 /// Two nodes make one name: who is told that it exists already tells others, who must see it then.
@@ -92,7 +106,7 @@ fn one_schedule() {
     let Ok(schedule) = std::env::var("HOLDFAST_SCHEDULE") else { return };
     let schedule: Schedule = schedule.parse().expect("HOLDFAST_SCHEDULE holds events");
     let name = std::env::var("HOLDFAST_WORLD").expect("HOLDFAST_WORLD names the world");
-    let world = worlds().into_iter().find(|world| world.name == name).expect("there is a world of that name");
+    let world = all().into_iter().find(|world| world.name == name).expect("there is a world of that name");
     let mut run = Run::replay(&world, &schedule, true).expect("every step is right");
     if run.is_done() {
         run.judge().expect("the end is right");

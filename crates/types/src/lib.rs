@@ -6,6 +6,8 @@ pub mod codec;
 mod ids;
 mod mode;
 mod name;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod time;
 
 pub use codec::{CodecError, Decode, Decoder, Encode, Encoder};

@@ -293,6 +293,12 @@ impl Core {
             self.wake(WaitKey::Durable);
             return Step::Wait(WaitKey::Durable);
         }
+        #[cfg(feature = "planted")]
+        if types::planted::strikes(types::planted::Planted::SyncSkipped) {
+            progress.sync = Some(self.log.durable());
+            self.wake(WaitKey::Durable);
+            return Step::Wait(WaitKey::Durable);
+        }
         let is_asked =
             self.log.is_open_empty() && self.log.sync_asked() == self.log.last() && !self.unsynced_at_master;
         if !is_asked {

@@ -62,12 +62,12 @@ impl Core {
             }
         }
         #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Planted::ForgetKeepsAttributes) {
+        if types::planted::strikes(types::planted::Planted::ForgetKeepsAttributes) {
             list.retain(|i| !matches!(i, Invalidation::Attr { .. } | Invalidation::Pages { .. }));
             pages.clear();
         }
         #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Planted::ForgetAcknowledgedEarly) && !list.is_empty() {
+        if !list.is_empty() && types::planted::strikes(types::planted::Planted::ForgetAcknowledgedEarly) {
             self.acknowledge(seq, open);
             return self.invalidate(Purpose::Alone, list, pages);
         }

@@ -120,6 +120,12 @@ impl Core {
     /// Takes in a right and what it covers.
     pub(crate) fn take_grant(&mut self, grant: Grant) {
         let Grant { resource, mode, data } = grant;
+        #[cfg(feature = "planted")]
+        if self.released_at.contains_key(&resource)
+            && types::planted::strikes(types::planted::Planted::StaleGrantTaken)
+        {
+            self.released_at.remove(&resource);
+        }
         if self.released_at.contains_key(&resource) {
             // Made before the master saw our release, which takes it away again.
             return;

@@ -262,6 +262,12 @@ impl Core {
         self.broken.len()
     }
 
+    /// Whether tokens may be used at a time, for inspection.
+    pub fn may_use_tokens(&self, now: Micros) -> bool {
+        let is_in_time = now + self.margin() + self.margin() < self.lease.until;
+        is_in_time && self.me != NodeId(0) && !self.known.guard().has_fired()
+    }
+
     /// Whether the driver may connect and say hello: nothing is left of an old membership.
     pub fn may_join(&self) -> bool {
         matches!(self.link, Link::Down | Link::Up)

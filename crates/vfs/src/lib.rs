@@ -30,8 +30,6 @@ mod memory;
 mod message;
 mod namespace;
 mod outputs;
-#[cfg(feature = "planted")]
-pub mod planted;
 mod readdir;
 mod request;
 mod revoke;

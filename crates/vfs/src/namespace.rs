@@ -393,7 +393,14 @@ impl Core {
         }
         self.metrics.operations_shipped.add(kind, 1);
         self.send_released();
-        self.send_batch(false);
+        #[cfg(feature = "planted")]
+        let is_early = !self.log.is_open_empty()
+            && types::planted::strikes(types::planted::Planted::ShippedBeforeTheLog);
+        #[cfg(not(feature = "planted"))]
+        let is_early = false;
+        if !is_early {
+            self.send_batch(false);
+        }
         self.last_op = OpSeq(self.last_op.0 + 1);
         let seq = self.last_op;
         let wall = self.clock.wall;
@@ -606,6 +613,10 @@ impl Core {
         };
         let ino = Ino(range.start);
         range.start += 1;
+        #[cfg(feature = "planted")]
+        if types::planted::strikes(types::planted::Planted::InodeNumberReused) {
+            range.start -= 1;
+        }
         if range.is_empty() {
             self.inode_numbers.pop_front();
         }

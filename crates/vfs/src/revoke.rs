@@ -128,7 +128,7 @@ impl Core {
             LockMode::Pr | LockMode::Ex => (Vec::new(), Vec::new()),
         };
         #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Planted::ReleasedBeforeTheKernel) && !list.is_empty() {
+        if !list.is_empty() && types::planted::strikes(types::planted::Planted::ReleasedBeforeTheKernel) {
             self.invalidate(Purpose::Alone, list, pages);
             return self.flush_release(resource);
         }
@@ -298,6 +298,8 @@ impl Core {
             open.dedup();
         }
         open.retain(|ino| is_open(ino) && matches!(self.place(*ino), Place::Covered(p, _) if p == dir));
+        #[cfg(feature = "planted")]
+        open.retain(|_| !types::planted::strikes(types::planted::Planted::SplitForgotten));
         for ino in open {
             self.split_here(ino, Rights::Held);
         }

@@ -10,7 +10,7 @@ use vfs::{HandleId, Request, RequestId};
 use super::{Cluster, Kernel};
 
 /// What keeps a node from the master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cut {
     /// Nothing reaches the master.
     ToMaster,
@@ -132,8 +132,13 @@ impl Cluster {
     /// The connection of a node breaks. Of what was on its way to the master a part arrives, to the node nothing. It
     /// connects again.
     pub fn break_connection(&mut self, index: usize) {
-        self.figures.breaks += 1;
         let arrive = self.rng.usize(0..=self.nodes[index].to_master.len());
+        self.break_after(index, arrive);
+    }
+
+    /// As [`Self::break_connection`], when so many messages have arrived.
+    pub(super) fn break_after(&mut self, index: usize, arrive: usize) {
+        self.figures.breaks += 1;
         for _ in 0..arrive {
             self.happen(index, 0);
         }

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use types::{Encode, LockMode, Micros, ResourceId};
 
-use super::{Cluster, Node};
+use super::{Cluster, Cut, LEASE, Node};
 
 /// One thing that can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +30,16 @@ pub enum Move {
     KillNode(usize),
     /// Power fails; the number decides what of the unsynced is lost. As many nodes join again.
     LosePower(u64),
+    /// A connection breaks; so many of the messages on their way to the master still arrive.
+    Break(usize, usize),
+    /// A node's machine stands still for longer than a lease.
+    Pause(usize),
+    /// A node and the master do not reach each other for longer than a lease, or one way only.
+    Cut(usize, Cut),
 }
+
+/// Longer than a lease.
+const LONG: Micros = Micros(LEASE.0 / 2 * 3);
 
 /// A queue that is worked off in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,9 +72,14 @@ impl Lane {
             Move::FromMaster(node) => Some(Self::FromMaster(node)),
             Move::NodeSync(node) => Some(Self::NodeSync(node)),
             Move::MasterSync => Some(Self::MasterSync),
-            Move::Invalidate(..) | Move::Time | Move::KillMaster | Move::KillNode(_) | Move::LosePower(_) => {
-                None
-            }
+            Move::Invalidate(..)
+            | Move::Time
+            | Move::KillMaster
+            | Move::KillNode(_)
+            | Move::LosePower(_)
+            | Move::Break(..)
+            | Move::Pause(_)
+            | Move::Cut(..) => None,
         }
     }
 }
@@ -80,6 +94,11 @@ impl Cluster {
             queues.push((Lane::NodeSync(index), node.syncs.len()));
         }
         queues
+    }
+
+    /// How many messages of a node are on their way to the master.
+    pub fn sent(&self, index: usize) -> usize {
+        self.nodes[index].to_master.len()
     }
 
     /// Invalidations under way, by node.
@@ -101,15 +120,18 @@ impl Cluster {
     pub fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.is_up) {
-            if !node.to_master.is_empty() {
+            let [to_master, from_master, kernel, store] = self.open_queues(node);
+            if to_master {
                 moves.push(Move::ToMaster(index));
             }
-            if !node.from_master.is_empty() {
+            if from_master {
                 moves.push(Move::FromMaster(index));
             }
-            let ready = node.jobs.iter().filter(|job| self.is_ready(node, job));
-            moves.extend(ready.map(|job| Move::Invalidate(index, job.number)));
-            if !node.syncs.is_empty() {
+            if kernel {
+                let ready = node.jobs.iter().filter(|job| self.is_ready(node, job));
+                moves.extend(ready.map(|job| Move::Invalidate(index, job.number)));
+            }
+            if store {
                 moves.push(Move::NodeSync(index));
             }
         }
@@ -141,6 +163,9 @@ impl Cluster {
             }
             Move::KillMaster => self.kill_master(),
             Move::KillNode(index) => self.kill_node(index),
+            Move::Break(index, arrive) => self.break_after(index, arrive),
+            Move::Pause(index) => self.pause(index, LONG),
+            Move::Cut(index, cut) => self.cut(index, cut, LONG),
             Move::LosePower(seed) => {
                 self.rng = fastrand::Rng::with_seed(seed);
                 let nodes = self.nodes_up().len();
@@ -152,16 +177,6 @@ impl Cluster {
         }
         self.timers();
         self.pump();
-    }
-
-    /// When time would go on to by [`Move::Time`], if anything waits for it.
-    pub fn next_time(&self) -> Option<Micros> {
-        let up = || self.nodes.iter().filter(|n| n.is_up);
-        let nodes = up().map(|n| n.core.poll_timeout());
-        let jobs = up().flat_map(|n| &n.jobs).filter(|j| j.writing.is_empty());
-        let patience = jobs.map(|j| j.since + super::PATIENCE).filter(|due| *due > self.now);
-        let master = self.master.iter().map(master::Master::poll_timeout);
-        nodes.chain(patience).chain(master).min().filter(|due| *due != Micros::NEVER)
     }
 
     /// A digest of what a move brings to whom it concerns.
@@ -181,15 +196,24 @@ impl Cluster {
             | Move::Time
             | Move::KillMaster
             | Move::KillNode(_)
-            | Move::LosePower(_) => {}
+            | Move::LosePower(_)
+            | Move::Break(..)
+            | Move::Pause(_)
+            | Move::Cut(..) => {}
         }
         hasher.finish()
     }
 
+    /// Whether a node can do anything by its tokens now.
+    fn may_use(&self, index: usize) -> bool {
+        self.goes(index) && self.nodes[index].core.may_use_tokens(self.node_clock(index).now)
+    }
+
     /// Rights that contradict each other: what living nodes use beside what others use or the master has granted them.
     pub fn token_faults(&self) -> Vec<String> {
+        let using = self.nodes_up().into_iter().filter(|index| self.may_use(*index));
         let up: Vec<(usize, Vec<(ResourceId, LockMode)>)> =
-            self.nodes_up().into_iter().map(|index| (index, self.nodes[index].core.usable())).collect();
+            using.map(|index| (index, self.nodes[index].core.usable())).collect();
         let mut faults = Vec::new();
         for (a, rights) in &up {
             for (resource, mode) in rights {
@@ -216,7 +240,7 @@ impl Cluster {
     /// `removed` stays true for ever.
     pub fn kernel_faults(&self, removed: &[types::Ino]) -> Vec<String> {
         let mut faults = Vec::new();
-        for index in self.nodes_up() {
+        for index in self.nodes_up().into_iter().filter(|index| self.goes(*index)) {
             let node = &self.nodes[index];
             for ((dir, name), found) in &node.kernel.names {
                 let is_gone = found.is_none() && removed.contains(dir);

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::run::{Reached, Run};
 use super::schedule::{Event, Schedule};
-use super::worlds::{Fault, World};
+use super::worlds::World;
 use crate::cluster::Move;
 
 /// How far an exploration goes.
@@ -171,7 +171,7 @@ impl<'a> Explorer<'a> {
         }
         if left.faults > 0 {
             let rest = Left { faults: left.faults - 1, ..left.clone() };
-            let faults = self.world.faults.iter().flat_map(|fault| moves_of(*fault));
+            let faults = self.world.faults.iter().flat_map(|fault| run.moves_of(*fault));
             turns.extend(faults.map(|next| (Event::Cluster(next), rest.clone())));
         }
         turns
@@ -221,17 +221,17 @@ fn source(event: Event) -> u32 {
         Event::Cluster(Move::Invalidate(node, _)) => (3, node),
         Event::Cluster(Move::NodeSync(node)) => (4, node),
         Event::Cluster(Move::MasterSync) => (5, 0),
-        Event::Cluster(Move::Time | Move::KillMaster | Move::KillNode(_) | Move::LosePower(_)) => (6, 0),
+        Event::Cluster(
+            Move::Time
+            | Move::KillMaster
+            | Move::KillNode(_)
+            | Move::LosePower(_)
+            | Move::Break(..)
+            | Move::Pause(_)
+            | Move::Cut(..),
+        ) => (6, 0),
     };
     kind << 8 | index as u32
-}
-
-fn moves_of(fault: Fault) -> Vec<Move> {
-    match fault {
-        Fault::Master => vec![Move::KillMaster],
-        Fault::Node(node) => vec![Move::KillNode(node)],
-        Fault::Power => (0..3).map(Move::LosePower).collect(),
-    }
 }
 
 /// Runs, and makes an error of a panic: an assertion that fails is what is looked for.

@@ -22,4 +22,4 @@ mod worlds;
 pub use explorer::{Bounds, Explored, Explorer, Violation};
 pub use run::{Reached, Run};
 pub use schedule::{Event, Schedule};
-pub use worlds::{Fault, Step, Warmth, World, worlds};
+pub use worlds::{Fault, Step, Warmth, World, worlds, worlds_with_troubles};

@@ -56,7 +56,8 @@ impl Process {
 
     /// Whether it can go on now: its kernel may hold the directory locked.
     pub fn may_go(&self, cluster: &mut Cluster, places: &Places) -> bool {
-        if self.is_dead || self.waiting.is_some() || self.at == self.script.len() {
+        if self.is_dead || self.waiting.is_some() || self.at == self.script.len() || !cluster.goes(self.node)
+        {
             return false;
         }
         match self.begin(cluster, places) {
@@ -221,8 +222,12 @@ impl Process {
                     _ => Outcome::Made(entry.attr.ino.0),
                 }
             }
-            (Call::Unlink { dir, name } | Call::Rmdir { dir, name }, Reply::Done) => {
+            (Call::Unlink { dir, name }, Reply::Done) => {
                 kernel.changed(Ino(*dir), name);
+                Outcome::Done
+            }
+            (Call::Rmdir { dir, name }, Reply::Done) => {
+                kernel.removed_directory(Ino(*dir), name);
                 Outcome::Done
             }
             (Call::Rename { dir, name, to, new_name }, Reply::Done) => {

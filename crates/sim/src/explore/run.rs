@@ -10,8 +10,8 @@ use super::history::{Call, Item, Outcome};
 use super::process::{Begin, Process};
 use super::schedule::{Event, Schedule};
 use super::setup::{self, Places};
-use super::worlds::{Dir, World};
-use crate::cluster::{Cluster, Move};
+use super::worlds::{Dir, Fault, World};
+use crate::cluster::{Cluster, Cut, Move};
 
 /// A world on its way.
 pub struct Run {
@@ -80,6 +80,22 @@ impl Run {
         events
     }
 
+    /// In which ways something may go wrong now.
+    pub fn moves_of(&self, fault: Fault) -> Vec<Move> {
+        match fault {
+            Fault::Master => vec![Move::KillMaster],
+            Fault::Node(node) => vec![Move::KillNode(node)],
+            Fault::Power => (0..3).map(Move::LosePower).collect(),
+            Fault::Break(node) => {
+                (0..=self.cluster.sent(node)).map(|arrive| Move::Break(node, arrive)).collect()
+            }
+            Fault::Pause(node) => vec![Move::Pause(node)],
+            Fault::Cut(node) => {
+                [Cut::Both, Cut::ToMaster, Cut::FromMaster].map(|cut| Move::Cut(node, cut)).into()
+            }
+        }
+    }
+
     /// Whether time may go on though something else can happen: no lease ends by that.
     pub fn may_wait(&self) -> bool {
         self.cluster.next_time().is_some_and(|due| due <= self.horizon)
@@ -105,7 +121,13 @@ impl Run {
                     Move::FromMaster(node) | Move::Invalidate(node, _) | Move::NodeSync(node) => {
                         node..node + 1
                     }
-                    Move::Time | Move::KillMaster | Move::KillNode(_) | Move::LosePower(_) => 0..master + 1,
+                    Move::Time
+                    | Move::KillMaster
+                    | Move::KillNode(_)
+                    | Move::LosePower(_)
+                    | Move::Break(..)
+                    | Move::Pause(_)
+                    | Move::Cut(..) => 0..master + 1,
                 };
                 (self.cluster.content(step), parts)
             }
@@ -135,12 +157,29 @@ impl Run {
                     | Move::NodeSync(_)
                     | Move::MasterSync
                     | Move::Time
-                    | Move::KillMaster => {}
+                    | Move::KillMaster
+                    | Move::Break(..)
+                    | Move::Pause(_)
+                    | Move::Cut(..) => {}
                 }
             }
         }
+        self.bury_ended();
         self.take_replies();
         self.check()
+    }
+
+    /// Memberships have ended: what their processes had not synced may be lost, as if they had died. Let them.
+    pub(crate) fn bury_ended(&mut self) {
+        for node in self.cluster.take_ended() {
+            let waiting = self.processes.iter().filter(|process| process.node == node);
+            let waiting: Vec<_> = waiting.filter_map(|process| process.waiting).collect();
+            self.bury(|process| process.node == node);
+            for (id, _, _) in waiting {
+                self.cluster.abandon(node, id);
+            }
+            self.cluster.close_all(node);
+        }
     }
 
     fn bury(&mut self, is_dead: impl Fn(&Process) -> bool) {

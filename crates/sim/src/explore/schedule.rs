@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::cluster::Move;
+use crate::cluster::{Cut, Move};
 
 /// One choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +32,11 @@ impl fmt::Display for Event {
                 Move::KillMaster => write!(f, "die"),
                 Move::KillNode(node) => write!(f, "kill{node}"),
                 Move::LosePower(seed) => write!(f, "power{seed}"),
+                Move::Break(node, arrive) => write!(f, "break{node}.{arrive}"),
+                Move::Pause(node) => write!(f, "pause{node}"),
+                Move::Cut(node, Cut::Both) => write!(f, "cut{node}"),
+                Move::Cut(node, Cut::ToMaster) => write!(f, "mute{node}"),
+                Move::Cut(node, Cut::FromMaster) => write!(f, "deaf{node}"),
             },
         }
     }
@@ -54,6 +59,15 @@ impl FromStr for Event {
                 let node = node.parse().map_err(|_| wrong())?;
                 Self::Cluster(Move::Invalidate(node, job.parse().map_err(|_| wrong())?))
             }
+            "break" => {
+                let (node, arrive) = digits.split_once('.').ok_or_else(wrong)?;
+                let node = node.parse().map_err(|_| wrong())?;
+                Self::Cluster(Move::Break(node, arrive.parse().map_err(|_| wrong())?))
+            }
+            "pause" => Self::Cluster(Move::Pause(number()?)),
+            "cut" => Self::Cluster(Move::Cut(number()?, Cut::Both)),
+            "mute" => Self::Cluster(Move::Cut(number()?, Cut::ToMaster)),
+            "deaf" => Self::Cluster(Move::Cut(number()?, Cut::FromMaster)),
             "store" => Self::Cluster(Move::NodeSync(number()?)),
             "sync" => Self::Cluster(Move::MasterSync),
             "time" => Self::Cluster(Move::Time),

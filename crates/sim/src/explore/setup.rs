@@ -80,8 +80,16 @@ pub(crate) fn begin(world: &World, verbose: bool) -> (Cluster, Places) {
     // Revokes are carried out when they come: that a node may keep what it uses for a while adds no order of events.
     core.hold = lock::node::Hold { minimum: Micros(0), idle: Micros(0) };
     let nodes = world.nodes + 1;
-    let config =
-        ClusterConfig { seed: 1, nodes, core, listing_entries: 0, verbose, ..ClusterConfig::default() };
+    let may_break = world.faults.iter().any(|fault| fault.may_end_memberships());
+    let config = ClusterConfig {
+        seed: 1,
+        nodes,
+        core,
+        listing_entries: 0,
+        verbose,
+        may_break,
+        ..ClusterConfig::default()
+    };
     let mut cluster = Cluster::new(config);
     // One more node makes what is there, and goes.
     let maker = match world.warmth {

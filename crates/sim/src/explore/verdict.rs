@@ -18,6 +18,9 @@ impl Run {
     /// What must not be and is.
     pub fn judge(&mut self) -> Result<(), String> {
         self.cluster.quiesce();
+        // A membership may have ended that its node had not heard of: it joins anew.
+        self.bury_ended();
+        self.cluster.quiesce();
         let tree = Tree::read(self.cluster.engine());
         let faults = tree.faults();
         if !faults.is_empty() {

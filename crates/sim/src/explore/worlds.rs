@@ -61,6 +61,19 @@ pub enum Fault {
     Node(usize),
     /// Power fails; everything unsynced is lost, or nothing, or a part.
     Power,
+    /// A connection breaks; of what was sent to the master nothing arrives, or all, or a part.
+    Break(usize),
+    /// A node's machine stands still for longer than a lease.
+    Pause(usize),
+    /// A node and the master do not reach each other for longer than a lease, both ways or one way.
+    Cut(usize),
+}
+
+impl Fault {
+    /// Whether memberships of nodes that live may end by it.
+    pub(crate) fn may_end_memberships(self) -> bool {
+        matches!(self, Self::Break(_) | Self::Pause(_) | Self::Cut(_))
+    }
 }
 
 /// A world.
@@ -86,6 +99,13 @@ use Step::{
 
 /// What two processes do, and perhaps a third who looks on.
 type Plot = (&'static str, Vec<Vec<Step>>, Vec<Fault>);
+
+/// As [`worlds`], with broken connections and ended leases instead of deaths.
+pub fn worlds_with_troubles() -> Vec<World> {
+    let of_node = |node| [Fault::Break(node), Fault::Pause(node), Fault::Cut(node)];
+    let troubles = [of_node(0), of_node(1)].concat();
+    worlds().into_iter().map(|world| World { faults: troubles.clone(), ..world }).collect()
+}
 
 /// All worlds: each plot with cold caches, held by either node, and shared by all.
 pub fn worlds() -> Vec<World> {
