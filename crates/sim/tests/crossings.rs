@@ -333,3 +333,39 @@ fn page_of_extents_does_not_outlive_a_release_that_crossed_it() {
         assert_eq!([2, 3, 4, 5].map(count), [1600; 4], "seed {seed}");
     }
 }
+
+/// Pages of extents that were read under a directory's token are as old as that: when the file is split out of it, what
+/// others write under the file's own token is not in them.
+#[test]
+fn pages_of_extents_do_not_outlive_the_directory_that_covered_their_file() {
+    for seed in 0..10 {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 0, b"d");
+        let (ino, handle) = create(&mut cluster, 0, dir, b"f");
+        let write = |byte: u8, offset: u64| {
+            let data = WriteData(vec![byte; 5000].into());
+            Request::Write { ino, offset, data, append: false, kill_privileges: false }
+        };
+        // More extents than a record holds.
+        for n in 0..40 {
+            assert!(matches!(cluster.call(0, write(1, n * 10_000)), Reply::Written { .. }));
+            assert!(matches!(cluster.call(0, Request::Fsync { ino }), Reply::Done));
+        }
+        cluster.call(0, Request::Release { ino, handle, flock: None });
+        cluster.quiesce();
+        lookup(&mut cluster, 1, Ino::ROOT, b"d");
+        assert!(matches!(lookup(&mut cluster, 1, dir, b"f"), Reply::Entry(_)));
+        let seek = Request::Seek { ino, offset: 0, for_hole: true };
+        assert!(matches!(cluster.call(1, seek), Reply::Offset(5000)));
+        for (node, offset) in [(0, 395_000), (1, 405_000)] {
+            let open = Request::Open { ino, open: OpenMode { write: true, ..OpenMode::default() } };
+            assert!(matches!(cluster.call(node, open), Reply::Opened(_)));
+            assert!(matches!(cluster.call(node, write(2 + node as u8, offset)), Reply::Written { .. }));
+            assert!(matches!(cluster.call(node, Request::Fsync { ino }), Reply::Done));
+        }
+        let tree = check_whole(&mut cluster);
+        let data = tree.data(ino, cluster.store()).expect("the file is whole");
+        let count = |byte: u8| data.iter().filter(|b| **b == byte).count();
+        assert_eq!([1, 2, 3].map(count), [200_000, 5000, 5000], "seed {seed}");
+    }
+}

@@ -167,7 +167,13 @@ impl Core {
 
     /// Content changed elsewhere, so this node does not hold it in EX: what is newer here could not be stored
     /// when it had to be, and must not come back over what others made.
+    ///
+    /// Of an inode without content here, which has been split out, what its own token covers changes without a word to
+    /// those who have the directory.
     fn drop_stale_live(&mut self, ino: Ino, has_content: bool) {
+        if !has_content {
+            self.drop_pages(ino);
+        }
         if has_content && self.live.remove(&ino).is_some() {
             self.dirty_files.remove(&ino);
             log::error!("content of ino {ino} that could not be stored is lost: it changed elsewhere");

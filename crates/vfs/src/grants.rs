@@ -150,6 +150,10 @@ impl Core {
                 self.set_place(ino, Place::Own);
             }
             GrantData::Content { content } => {
+                if self.cache.owns.get(&ino).is_none_or(|own| own.content.is_none()) {
+                    // Pages of extents that were read under another right may be older.
+                    self.drop_pages(ino);
+                }
                 let own = self.cache.owns.entry(ino).or_default();
                 if own.content.is_none() {
                     own.content = Some(content);
