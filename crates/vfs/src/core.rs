@@ -328,7 +328,8 @@ impl Core {
             Link::Down | Link::Ending | Link::Lost => Micros::NEVER,
         };
         let atimes = self.cache.atimes.due;
-        revocation.min(linger).min(ping).min(self.lapse_due()).min(self.commit_due).min(atimes)
+        let round = self.next_round();
+        revocation.min(linger).min(ping).min(self.lapse_due()).min(self.commit_due).min(atimes).min(round)
     }
 
     /// The next order for the driver.

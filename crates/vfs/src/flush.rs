@@ -311,6 +311,7 @@ impl Core {
 
     /// What has fallen due.
     pub(crate) fn on_time(&mut self) {
+        self.take_back_again();
         self.release_lingering();
         self.renew_lease();
         self.lapse();

@@ -48,6 +48,8 @@ pub(crate) struct InvalidateJob {
     /// Inodes whose pages it takes back.
     pub pages: Vec<Ino>,
     pub rounds: u32,
+    /// Pages to take back again, and when.
+    again: Option<(Micros, Vec<Ino>)>,
 }
 
 impl InvalidateJob {
@@ -186,7 +188,7 @@ impl Core {
             }
         }
         let job = self.number();
-        self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0 });
+        self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
     }
 
@@ -206,27 +208,23 @@ impl Core {
             done.pages.extend(new);
         }
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
+            done.again = Some((clock.now + pause_after(done.rounds), again));
             done.rounds += 1;
-            for ino in &again {
-                if let Some(known) = self.known.get_mut(ino) {
-                    known.served_while_dropping = false;
-                }
-            }
-            let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
             self.jobs.insert(job, done);
-            self.outputs.push_back(Output::Invalidate { job, list });
+            self.take_back_again();
             return;
         }
-        if done.rounds == ROUNDS_MAX {
+        if !again.is_empty() {
             log::warn!("pages of {again:?} were read again in each of {ROUNDS_MAX} rounds of invalidation");
         }
-        for ino in &done.pages {
+        for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
             self.old_content.remove(ino);
             if let Some(known) = self.known.get_mut(ino) {
                 known.pages_out = false;
                 known.attr_out = false;
             }
         }
+        let is_alone = matches!(done.purpose, Purpose::Alone);
         match done.purpose {
             Purpose::Release(resource) => self.flush_release(resource),
             Purpose::Forget { seq, open } => self.acknowledge(seq, open),
@@ -236,7 +234,37 @@ impl Core {
             Purpose::Anew => self.begin_anew(),
             Purpose::Alone => {}
         }
+        if !again.is_empty() && !is_alone {
+            // Given up: who waits has waited long enough. From here on nobody reads by the old right, so these go now.
+            again.iter().for_each(|ino| drop(self.old_content.remove(ino)));
+            let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
+            self.invalidate(Purpose::Alone, list, again);
+        }
         self.settle();
+    }
+
+    /// Begins the rounds that are due.
+    pub(crate) fn take_back_again(&mut self) {
+        for (job, waiting) in &mut self.jobs {
+            let Some((_, again)) = waiting.again.take_if(|(due, _)| *due <= self.clock.now) else { continue };
+            for ino in &again {
+                if let Some(known) = self.known.get_mut(ino) {
+                    known.served_while_dropping = false;
+                }
+            }
+            let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
+            self.outputs.push_back(Output::Invalidate { job: *job, list });
+        }
+    }
+
+    /// When the next round begins.
+    pub(crate) fn next_round(&self) -> Micros {
+        self.jobs
+            .values()
+            .filter_map(|job| job.again.as_ref())
+            .map(|(due, _)| *due)
+            .min()
+            .unwrap_or(Micros::NEVER)
     }
 
     /// Whether nothing of what `resource` covers may stay with the kernel.
@@ -464,7 +492,14 @@ impl Core {
     }
 }
 
-/// Rounds of invalidation after which a file read without pause is given up on, with a warning.
+/// Rounds of invalidation after which a file read without pause is given up on, with a warning: after about a second.
 const ROUNDS_MAX: u32 = 64;
+
+/// How long after a round the next one begins. A reader whose page is taken between its arrival and the copy asks for
+/// it again at once, and would lose it again: it is given the time to be done.
+fn pause_after(round: u32) -> Micros {
+    if round == 0 { Micros(0) } else { Micros(1000 << (round - 1).min(4)) }
+}
+
 /// Open inodes in one message.
 const OPEN_REPORTS_MAX: usize = 10_000;

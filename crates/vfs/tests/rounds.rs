@@ -1,0 +1,180 @@
+//! Pages that are read again while they are taken back: the reader gets on, and nothing old stays.
+//!
+//! A core alone; the test plays its master and a kernel whose reader never rests.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use chunk::MemStore;
+use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
+use obs::Metrics;
+use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, ResourceKind, Timespec};
+use vfs::{
+    Clock, Config, Core, Invalidation, MakeSpec, OpenMode, Output, Reply, Request, RequestId, WriteData,
+};
+use wire::{FromMaster, Grant, GrantData, Listing, ToMaster};
+
+struct Rig {
+    core: Core,
+    store: MemStore,
+    now: Micros,
+    next: u64,
+    /// Rounds in which pages were taken back, and when each began.
+    rounds: Vec<Micros>,
+    /// Read again after each round, so many times.
+    rereads: usize,
+    released: bool,
+    file: Ino,
+}
+
+impl Rig {
+    /// A member that holds the root in EX, with a file in it that the kernel has pages of.
+    fn new(rereads: usize) -> Self {
+        let store = MemStore::new();
+        let core = Core::new(Config::default(), [7; 16], Arc::new(store.clone()), Arc::new(Metrics::new()));
+        let (now, rounds) = (Micros(1_000_000), Vec::new());
+        let mut rig = Self { core, store, now, next: 1, rounds, rereads, released: false, file: Ino(0) };
+        rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
+        rig.hear(FromMaster::Welcome {
+            node: NodeId(1),
+            epoch: Epoch(1),
+            lease_us: 1_000_000_000,
+            token_share: 1_000_000,
+            cookie_key: [9; 16].into(),
+            batch_applied: BatchSeq(0),
+            reassert: false,
+        });
+        let (first_inode, first_segment) = (Ino(100), 1);
+        rig.hear(FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 });
+        rig.ask(Request::Lookup { parent: Ino::ROOT, name: b"none"[..].into() });
+        let (mode, target) = (0o644, Box::default());
+        let spec = MakeSpec { kind: FileKind::File, mode, umask: 0, uid: 0, gid: 0, rdev: 0, target };
+        let (name, open) = (b"f"[..].into(), OpenMode { write: true, ..OpenMode::default() });
+        let create = Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true };
+        let Some(Reply::Created(entry, opened)) = rig.ask(create) else { panic!("created") };
+        rig.file = entry.attr.ino;
+        let (ino, data) = (rig.file, WriteData(vec![7; 100].into()));
+        rig.ask(Request::Write { ino, offset: 0, data, append: false, kill_privileges: false });
+        rig.ask(Request::Release { ino, handle: opened.handle, flock: None });
+        rig.read();
+        rig
+    }
+
+    fn clock(&self) -> Clock {
+        Clock { now: self.now, wall: Timespec::default() }
+    }
+
+    fn hear(&mut self, message: FromMaster) {
+        self.core.handle_message(self.clock(), message);
+        self.run();
+    }
+
+    fn ask(&mut self, request: Request) -> Option<Reply> {
+        let id = RequestId(self.next);
+        self.next += 1;
+        let reply = self.core.submit(self.clock(), id, request);
+        self.run();
+        reply
+    }
+
+    fn read(&mut self) -> Option<Reply> {
+        let id = RequestId(self.next);
+        self.next += 1;
+        self.core.submit(
+            self.clock(),
+            id,
+            Request::Read { ino: self.file, offset: 0, len: 4096, noatime: true },
+        )
+    }
+
+    fn run(&mut self) {
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::Invalidate { job, list } => {
+                    if list.contains(&Invalidation::Pages { ino: self.file }) {
+                        self.rounds.push(self.now);
+                        if self.rereads > 0 {
+                            self.rereads -= 1;
+                            assert!(matches!(self.read(), Some(Reply::Data(_))), "served by the old right");
+                        }
+                    }
+                    self.core.invalidated(self.clock(), job);
+                }
+                Output::Sync { job, plan } => {
+                    let outcome = plan.run(&self.store);
+                    self.core.synced(self.clock(), job, outcome);
+                }
+                Output::Send(ToMaster::Acquire { request, .. }) => {
+                    let grants = vec![root_grant()];
+                    let message =
+                        FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None };
+                    self.core.handle_message(self.clock(), message);
+                }
+                Output::Send(ToMaster::Batch { seq, .. }) => {
+                    self.core.handle_message(self.clock(), FromMaster::Durable { seq });
+                }
+                Output::Send(ToMaster::Release { .. }) => self.released = true,
+                Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
+                Output::Send(_) | Output::Reply(..) => {}
+                Output::Left | Output::Lost(_) => panic!("the node left"),
+            }
+        }
+    }
+
+    /// The root is asked back; until it is given, time goes on from timer to timer.
+    fn revoke(&mut self) {
+        self.now = self.now + Micros(1_000_000);
+        let resource = ResourceId { ino: Ino::ROOT, kind: ResourceKind::Dir };
+        self.hear(FromMaster::Revoke { list: vec![(resource, LockMode::Nl)], speculative: false });
+        for _ in 0..1000 {
+            if self.released {
+                return;
+            }
+            self.now = self.core.poll_timeout().max(self.now);
+            self.core.handle_timeout(self.clock());
+            self.run();
+        }
+        panic!("never given back");
+    }
+}
+
+fn root_grant() -> Grant {
+    let time = Timespec::default();
+    let attr = InodeAttr {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        nlink: 2,
+        rdev: 0,
+        generation: 1,
+        parent: Ino::ROOT,
+        btime: time,
+        ctime: time,
+        xattrs: Xattrs::NONE,
+    };
+    let content = Content { size: 0, mtime: time, atime: time, ctime: time, body: Body::Empty {} };
+    let inode = Box::new(Inode { attr, content });
+    let listing = Listing { after: 0, entries: Vec::new(), complete: true };
+    let resource = ResourceId { ino: Ino::ROOT, kind: ResourceKind::Dir };
+    Grant { resource, mode: LockMode::Ex, data: GrantData::Directory { inode, listing } }
+}
+
+/// A reader whose page is taken before it has its bytes asks again at once: without a pause it would never be done.
+#[test]
+fn a_reader_has_time_between_rounds() {
+    let mut rig = Rig::new(6);
+    rig.revoke();
+    let pauses: Vec<u64> = rig.rounds.windows(2).map(|two| two[1].since(two[0]).0).collect();
+    assert_eq!(pauses, [0, 1000, 2000, 4000, 8000, 16_000]);
+}
+
+/// Who reads without pause does not hold up the node for ever; what it read last goes when it can read no more.
+#[test]
+fn what_was_read_in_the_last_round_goes_after_the_release() {
+    let mut rig = Rig::new(65);
+    rig.revoke();
+    assert_eq!(rig.rounds.len(), 66, "64 rounds more, and one that nobody waits for");
+    let took = rig.rounds[64].since(rig.rounds[0]).0;
+    assert!(took < 1_100_000, "{took} us");
+}
