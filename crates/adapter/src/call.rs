@@ -32,7 +32,7 @@ pub(crate) enum Stage {
     /// Asked what the kernel asked.
     Asked,
     /// Written; now being made durable.
-    Syncing { len: u32, moved_to: Option<u64>, waited: Waited },
+    Syncing { len: u32, moved_to: Option<u64>, was_read: bool, waited: Waited },
 }
 
 /// Whether other requests may have been answered between a request's arrival and its turn.

@@ -112,11 +112,6 @@ impl Invalidator {
         self.shared.submit([Step::Range { ino, offset, len }].into(), Done::Call(then));
     }
 
-    /// As [`range`](Self::range), on this thread. Waits for unanswered requests that lock pages of the range.
-    pub fn range_now(&self, ino: Ino, offset: u64, len: u32) {
-        self.shared.perform(&Step::Range { ino, offset, len });
-    }
-
     /// Has the kernel tell, by [`fuse::Handler::marked`], when it has told all it had to tell by now. False: it will
     /// not. Never blocks.
     pub fn mark(&self, number: u64, ino: Ino) -> bool {

@@ -204,22 +204,22 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
             Thread::Reader if read::is_small(&job) => run_read(driver, call, &job),
             Thread::Reader | Thread::Other => driver.spawn(Task { call, what: Work::Read(job) }),
         },
-        (Shape::Write(shape), Stage::Asked, Reply::Written { len, moved_to }) => {
+        (Shape::Write(shape), Stage::Asked, Reply::Written { len, moved_to, was_read }) => {
             if !shape.sync {
                 let waited = call.waited;
-                return finish_write(driver, call, shape, Placed { len, moved_to, waited }, thread);
+                return finish_write(driver, call, shape, Placed { len, moved_to, was_read, waited });
             }
-            call.stage = Stage::Syncing { len, moved_to, waited: call.waited };
+            call.stage = Stage::Syncing { len, moved_to, was_read, waited: call.waited };
             let request = Request::Fsync { ino: shape.ino };
             match thread {
                 Thread::Reader => ask(driver, call, request, thread),
                 Thread::Other => driver.spawn(Task { call, what: Work::Ask(request) }),
             }
         }
-        (Shape::Write(shape), Stage::Syncing { len, moved_to, waited }, reply) => {
-            let placed = Placed { len, moved_to, waited };
+        (Shape::Write(shape), Stage::Syncing { len, moved_to, was_read, waited }, reply) => {
+            let placed = Placed { len, moved_to, was_read, waited };
             match reply {
-                Reply::Done => finish_write(driver, call, shape, placed, thread),
+                Reply::Done => finish_write(driver, call, shape, placed),
                 // The bytes are there all the same.
                 reply => {
                     finish(driver, call, reply);
@@ -258,39 +258,37 @@ fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
 struct Placed {
     len: u32,
     moved_to: Option<u64>,
+    was_read: bool,
     waited: Waited,
 }
 
 /// Answers a write, and takes from the kernel what it then has wrong.
 ///
-/// Two cases leave pages behind that show older bytes: the bytes went elsewhere than the kernel believes
-/// (O_APPEND), or the write waited and a page was read meanwhile. Direct writes lock no page, so the pages
-/// go before the answer, and the program reads what it wrote. A cached write may hold the lock of a page
-/// that it fills in part: there the answer must come first.
-fn finish_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed, thread: Thread) {
-    let Placed { len, moved_to, waited } = placed;
+/// Three cases leave pages behind that show older bytes, or zeros behind the older end: the bytes went elsewhere than
+/// the kernel believes (O_APPEND); the write waited and a page was read meanwhile; and a page was read between the
+/// moment when the kernel dropped those that it was about to write directly and the write's arrival here. Direct
+/// writes lock no page, so the pages go before the answer, and the program reads what it wrote. A cached write may
+/// hold the lock of a page that it fills in part: there the answer must come first.
+///
+/// Never on the thread that called: a page may be locked by a read that the kernel has asked and nobody has taken
+/// from its queue yet, and the transport's thread is the one that takes.
+fn finish_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed) {
+    let Placed { len, moved_to, was_read, waited } = placed;
     let answer = Answer::Written(len);
-    if len == 0 || (moved_to.is_none() && waited == Waited::No) {
+    let overtaken = if shape.direct { was_read } else { waited == Waited::Yes };
+    if len == 0 || (moved_to.is_none() && !overtaken) {
         return call.finish(driver.metrics(), answer);
     }
     if !shape.direct {
         call.finish(driver.metrics(), answer);
         return invalidate_written(driver, shape, placed);
     }
+    // Reads that are answered from here on have the new bytes.
+    driver.with_core(|core, _| core.reads_taken_back(shape.ino));
     let at = moved_to.unwrap_or(shape.offset);
-    match (thread, waited) {
-        // Reads that this waits for are answered by other threads, and no other node is needed for it: the
-        // token that let the write through serves them too.
-        (Thread::Reader, Waited::No) => {
-            driver.invalidator().range_now(shape.ino, at, len);
-            call.finish(driver.metrics(), answer);
-        }
-        (Thread::Reader | Thread::Other, Waited::No | Waited::Yes) => {
-            let metrics = Arc::clone(driver.metrics());
-            let then = Box::new(move || call.finish(&metrics, answer));
-            driver.invalidator().range(shape.ino, at, len, Some(then));
-        }
-    }
+    let metrics = Arc::clone(driver.metrics());
+    let then = Box::new(move || call.finish(&metrics, answer));
+    driver.invalidator().range(shape.ino, at, len, Some(then));
 }
 
 /// Takes back the pages of what was written, and of what the kernel believes was.

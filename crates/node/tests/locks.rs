@@ -69,6 +69,33 @@ fn appends_of_two_nodes_are_all_kept() {
     }
 }
 
+/// A reader beside each appender: a page that is being read is locked until the node has answered, and an append
+/// that went elsewhere than the kernel believed takes the page back. One thread must not do both.
+#[test]
+fn appends_are_read_meanwhile_on_both_nodes() {
+    const APPENDS: usize = 300;
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    fs::write(a.path("log"), "").unwrap();
+    let paths = [a.path("log"), b.path("log")];
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for path in &paths {
+            scope.spawn(move || {
+                let mut log = OpenOptions::new().append(true).open(path).unwrap();
+                (0..APPENDS).for_each(|_| log.write_all(b"a line of 16 b.\n").unwrap());
+            });
+            scope.spawn(move || {
+                while fs::read(path).unwrap().len() < 2 * APPENDS * 16 {
+                    assert!(started.elapsed() < Duration::from_secs(40), "appends do not end");
+                }
+            });
+        }
+    });
+    let text = fs::read_to_string(&paths[0]).unwrap();
+    assert!(text.lines().count() == 2 * APPENDS && text.lines().all(|line| line == "a line of 16 b."));
+}
+
 /// A file removed on one node stays readable where it is open on the other, until the last close.
 #[test]
 fn a_file_removed_elsewhere_stays_until_its_last_close() {

@@ -98,7 +98,7 @@ impl Core {
         let end = offset.saturating_add(u64::from(len)).min(size);
         if offset >= end {
             // The kernel may keep a page of zeros behind the end, which another node can move.
-            self.note_served(ino);
+            self.note_read_served(ino);
             return Ok(Reply::Data(Vec::new()));
         }
         let range = offset..end;
@@ -126,7 +126,7 @@ impl Core {
             }
         };
         self.metrics.operations_local.add(OperationKind::Read, 1);
-        self.note_served(ino);
+        self.note_read_served(ino);
         if parts.is_empty() {
             let mut data = vec![0; len];
             for (at, bytes) in overlay {
@@ -152,6 +152,18 @@ impl Core {
         }
         self.note_served(ino);
         self.settle();
+    }
+
+    fn note_read_served(&mut self, ino: Ino) {
+        self.note_served(ino);
+        self.known.note(ino).was_read = true;
+    }
+
+    /// The driver takes back what reads that were answered until now left of a place that was written since.
+    pub fn reads_taken_back(&mut self, ino: Ino) {
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.was_read = false;
+        }
     }
 
     /// The kernel is given pages of `ino`.
@@ -224,7 +236,8 @@ impl Core {
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);
         let moved_to = (append && at != offset).then_some(at);
-        Ok(Reply::Written { len: data.len() as u32, moved_to })
+        let was_read = self.known.get(&ino).is_some_and(|known| known.was_read);
+        Ok(Reply::Written { len: data.len() as u32, moved_to, was_read })
     }
 
     /// Maps an error of the segment store: waits for segments, or refuses.

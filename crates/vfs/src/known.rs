@@ -18,6 +18,8 @@ pub struct Known {
     pub attr_out: bool,
     /// Whether the kernel may have pages of it.
     pub pages_out: bool,
+    /// Whether a read was answered since direct writes last had its pages taken back.
+    pub was_read: bool,
     /// Handles open for reading only.
     pub readers: u32,
     /// Handles open for writing.
@@ -39,6 +41,7 @@ impl Known {
             place: Place::Unknown,
             attr_out: false,
             pages_out: false,
+            was_read: false,
             readers: 0,
             writers: 0,
             open_told: false,

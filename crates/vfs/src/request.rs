@@ -344,6 +344,9 @@ pub enum Reply {
         len: u32,
         /// Where they went, if not where the kernel thought.
         moved_to: Option<u64>,
+        /// Whether a read was answered since [`crate::Core::reads_taken_back`]: it may have left pages with the kernel
+        /// that show what was there before.
+        was_read: bool,
     },
     /// A directory's entries.
     Dir(Box<dyn DirSink>),

@@ -56,7 +56,11 @@ fn replies_that_say_all() {
     let created = Answer::Created(entry_of(&entry()), opened_of(opened()));
     assert_answers(Shape::Create { exclusive: false }, Reply::Created(entry(), opened()), created);
     assert_answers(plain, Reply::Data(b"abc".to_vec()), Answer::Data(b"abc".to_vec()));
-    assert_answers(write_shape(), Reply::Written { len: 9, moved_to: Some(1) }, Answer::Written(9));
+    assert_answers(
+        write_shape(),
+        Reply::Written { len: 9, moved_to: Some(1), was_read: false },
+        Answer::Written(9),
+    );
     assert_answers(plain, Reply::Offset(12), Answer::Offset(12));
 }
 
