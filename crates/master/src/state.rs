@@ -310,7 +310,9 @@ impl Master {
 
     /// When [`Master::handle_timeout`] is next needed.
     pub fn poll_timeout(&self) -> Micros {
-        let commit = self.dirty_since.map_or(Micros::NEVER, |since| since + self.config.commit_interval);
+        // A sync that is wanted already begins when the one under way has ended.
+        let dirty_since = self.dirty_since.filter(|_| !self.sync_wanted);
+        let commit = dirty_since.map_or(Micros::NEVER, |since| since + self.config.commit_interval);
         let overdue = self.overdue_at();
         let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };

@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{A, B, Rig};
+use common::{A, B, Rig, make};
 use master::Output;
-use types::{Ino, NodeId};
+use meta::FileKind;
+use types::{Ino, Micros, NodeId, OpSeq};
 use wire::{FromMaster, ToMaster, Want};
 
 fn has(outputs: &[Output], is: impl Fn(&FromMaster) -> bool) -> bool {
@@ -66,4 +67,31 @@ fn others_are_renewed_all_the_time() {
         rig.wait();
         assert!(has(&rig.tell(B, ToMaster::Ping {}), is_pong));
     }
+}
+
+#[test]
+fn a_slow_sync_is_waited_for_without_looking_again_and_again() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    let ship = |rig: &mut Rig, seq: u64| {
+        let op = make(Ino(99 + seq), format!("f{seq}").as_bytes(), FileKind::File, b"");
+        let ship = ToMaster::Ship { seq: OpSeq(seq), acked: OpSeq(0), now: Default::default(), op };
+        rig.master.handle(rig.clock(), A, ship);
+    };
+    ship(&mut rig, 1);
+    let mut syncs = Vec::new();
+    for _ in 0..5 {
+        rig.now = rig.now + Micros(1_000_000);
+        rig.master.handle_timeout(rig.clock());
+        while let Some(output) = rig.master.poll_output() {
+            syncs.extend(if let Output::Sync { job } = output { Some(job) } else { None });
+        }
+        if syncs.len() == 1 {
+            ship(&mut rig, 2);
+        }
+    }
+    assert_eq!(syncs.len(), 1, "it has not ended");
+    assert!(rig.master.poll_timeout() > rig.now, "there is nothing to do before it has");
+    rig.master.synced(rig.clock(), syncs[0], rig.engine.sync());
+    assert!(matches!(rig.master.poll_output(), Some(Output::Sync { .. }) | Some(Output::Send { .. })));
 }

@@ -272,9 +272,7 @@ impl Core {
             self.flush_all();
         }
         if self.log.bytes() > self.config.log_bytes_max {
-            self.metrics.log_waits.add(1);
-            self.send_batch(true);
-            return Err(Step::Wait(WaitKey::LogSpace));
+            return Err(self.wait_for_log_room());
         }
         Ok(())
     }
@@ -304,7 +302,8 @@ impl Core {
 
     /// Room in memory for `len` more bytes of content: over the limit everything is stored first.
     fn need_memory(&mut self, len: usize) -> Try<()> {
-        let most = self.config.dirty_bytes_max;
+        // One write must fit, or it would wait for ever.
+        let most = self.config.dirty_bytes_max.max(WRITE_THROUGH_LEN);
         self.space.memory_at_most = self.space.memory_at_most.saturating_add(len);
         if len >= WRITE_THROUGH_LEN || self.space.memory_at_most <= most {
             return Ok(());

@@ -30,6 +30,10 @@ impl Flush {
     pub(crate) fn captures(&self) -> &[Capture] {
         &self.captures
     }
+
+    pub(crate) fn drop_capture(&mut self, ino: Ino) {
+        self.captures.retain(|capture| capture.ino != ino);
+    }
 }
 
 impl Core {
@@ -109,7 +113,7 @@ impl Core {
     pub(crate) fn flush_all(&mut self) -> u64 {
         let mut inos: Vec<Ino> = self.live.keys().copied().collect();
         inos.sort_unstable();
-        match self.flush(&inos) {
+        match self.flush(&inos).or_else(|| self.sync_rest()) {
             Some(job) => job,
             None => {
                 let job = self.number();
@@ -117,6 +121,19 @@ impl Core {
                 job
             }
         }
+    }
+
+    /// Has segments synced that nothing is to be logged of: who wrote to them is gone, and what waits for room would wait
+    /// for ever. `None` if all is durable.
+    fn sync_rest(&mut self) -> Option<u64> {
+        self.writer.as_ref().filter(|writer| writer.unsynced_bytes() > 0)?;
+        if let Some(job) = self.flushes.keys().next_back() {
+            // Afterwards the rest is seen to.
+            return Some(*job);
+        }
+        let job = self.number();
+        self.sync_captures(job, Vec::new());
+        Some(job)
     }
 
     /// Stages a file's newer content and takes what is to be logged of it.
@@ -181,6 +198,7 @@ impl Core {
                 if let Some(live) = self.live.get_mut(&ino) {
                     live.failed = true;
                     self.lose_content(ino, bytes, FsError::Io, &failure.error);
+                    self.end_lost_unless_told(ino);
                 }
             }
         }
@@ -258,7 +276,7 @@ impl Core {
     }
 
     pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
-        self.refuse_lost(ino)?;
+        self.tell_lost(ino)?;
         if !progress.flushed {
             progress.flushed = true;
             self.log_atimes(&[ino]);
@@ -269,7 +287,7 @@ impl Core {
         if let Some(refusal) = self.flush_failed.remove(&ino) {
             return Err(refusal.into());
         }
-        self.refuse_lost(ino)?;
+        self.tell_lost(ino)?;
         progress.done = Some(Reply::Done);
         Err(self.wait_durable(progress))
     }
@@ -282,6 +300,16 @@ impl Core {
         progress.done = Some(reply);
         progress.sync = None;
         Err(Step::Wait(WaitKey::Flush(self.flush_all())))
+    }
+
+    /// Waits until the log is shorter. Once for all who wait: if each asked, and again whenever a part of the log is durable,
+    /// they would never get through with it.
+    pub(crate) fn wait_for_log_room(&mut self) -> Step {
+        self.metrics.log_waits.add(1);
+        if !self.log.is_open_empty() || self.log.sync_asked() < self.log.last() {
+            self.send_batch(true);
+        }
+        Step::Wait(WaitKey::LogSpace)
     }
 
     /// Has everything logged so far made durable; the request goes on with its `done` reply afterwards.

@@ -154,7 +154,7 @@ impl Core {
         let (is_open, is_told, lookups, last_writer) =
             (known.is_open(), known.open_told, known.lookups, handle.write && known.writers == 0);
         if last_writer {
-            self.end_lost(ino);
+            self.end_lost_unless_told(ino);
             self.stage_closed(ino);
         }
         if is_open {

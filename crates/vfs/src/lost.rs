@@ -15,6 +15,7 @@ use types::{Ino, ResourceId, ResourceKind};
 use crate::cache::Place;
 use crate::core::Core;
 use crate::outputs::Invalidation;
+use crate::request::Request;
 use crate::revoke::Purpose;
 use crate::wait::Try;
 
@@ -53,19 +54,40 @@ impl Core {
 
     /// The kernel must not go on showing what no other node can see.
     fn drop_lost_pages(&mut self, ino: Ino) {
-        if self.known.get(&ino).is_some_and(|known| known.pages_out) {
+        if self.known.get(&ino).is_some_and(|known| known.pages_out || known.attr_out) {
             self.invalidate(Purpose::Alone, vec![Invalidation::Pages { ino }], vec![ino]);
         }
     }
 
+    /// Refuses an fsync of a file whose content was lost.
+    pub(crate) fn tell_lost(&mut self, ino: Ino) -> Try<()> {
+        let told = self.refuse_lost(ino);
+        if told.is_err() {
+            self.end_lost_unless_told(ino);
+        }
+        told
+    }
+
+    /// Ends the state of being lost where nobody is to be told any more: no descriptor to write by is open, and no
+    /// fsync waits.
+    pub(crate) fn end_lost_unless_told(&mut self, ino: Ino) {
+        let is_written = self.known.get(&ino).is_some_and(|known| known.writers > 0);
+        let awaits = |request: &Request| matches!(request, Request::Fsync { ino: of } if *of == ino);
+        if !is_written && !self.parked.values().any(|parked| awaits(&parked.request)) {
+            self.end_lost(ino);
+        }
+    }
+
     /// Nobody writes the file here any more: what could not be made durable is over, the file is as last logged.
-    pub(crate) fn end_lost(&mut self, ino: Ino) {
+    fn end_lost(&mut self, ino: Ino) {
         if let Some(known) = self.known.get_mut(&ino) {
             known.lost = None;
         }
         if self.live.get(&ino).is_some_and(|live| live.failed) {
             self.live.remove(&ino);
             self.dirty_files.remove(&ino);
+            // What a flush took of it before that is not to be logged when it ends.
+            self.flushes.values_mut().for_each(|flush| flush.drop_capture(ino));
             self.drop_lost_pages(ino);
         }
     }

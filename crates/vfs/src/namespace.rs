@@ -292,9 +292,7 @@ impl Core {
             return Err(FsError::ReadOnly.into());
         }
         if self.log.bytes() > self.config.log_bytes_max {
-            self.metrics.log_waits.add(1);
-            self.send_batch(true);
-            return Err(Step::Wait(WaitKey::LogSpace));
+            return Err(self.wait_for_log_room());
         }
         if makes_something(op) {
             self.need_space(ENTRY_BYTES)?;

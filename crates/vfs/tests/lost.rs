@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use chunk::{Action, Fault, MemStore, SegmentStore};
+use chunk::{Action, Fault, MemStore, SegmentStore, SyncPlan};
 use meta::{Body, Change, Content, FileKind, FsError, Inode, InodeAttr, Xattrs};
 use obs::Metrics;
 use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, ResourceKind, Timespec};
@@ -24,6 +24,10 @@ struct Rig {
     said: Vec<ToMaster>,
     replies: Vec<(RequestId, Reply)>,
     next: u64,
+    /// Syncs that are kept from running, while there is a list.
+    held: Option<Vec<(u64, SyncPlan)>>,
+    /// Whether the master says nothing of what is durable.
+    is_silent: bool,
 }
 
 impl Rig {
@@ -33,11 +37,17 @@ impl Rig {
     }
 
     fn with_capacity(bytes: u64) -> Self {
+        Self::with(bytes, Config::default())
+    }
+
+    fn with(bytes: u64, config: Config) -> Self {
         let (store, metrics) = (MemStore::new(), Arc::new(Metrics::new()));
         store.set_capacity(bytes);
-        let core = Core::new(Config::default(), VOLUME, Arc::new(store.clone()), Arc::clone(&metrics));
+        let core = Core::new(config, VOLUME, Arc::new(store.clone()), Arc::clone(&metrics));
         let (said, replies) = (Vec::new(), Vec::new());
-        let mut rig = Self { core, store, metrics, now: Micros(1_000_000), said, replies, next: 1 };
+        let now = Micros(1_000_000);
+        let mut rig =
+            Self { core, store, metrics, now, said, replies, next: 1, held: None, is_silent: false };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
         rig.hear(FromMaster::Welcome {
             node: NodeId(1),
@@ -72,6 +82,9 @@ impl Rig {
             match output {
                 Output::Reply(id, reply) => self.replies.push((id, reply)),
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock(), job),
+                Output::Sync { job, plan } if self.held.is_some() => {
+                    self.held.get_or_insert_default().push((job, plan));
+                }
                 Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
                     self.core.synced(self.clock(), job, outcome);
@@ -84,7 +97,9 @@ impl Rig {
                     self.core.handle_message(self.clock(), message);
                 }
                 Output::Send(message) => {
-                    if let ToMaster::Batch { seq, .. } = &message {
+                    if let ToMaster::Batch { seq, .. } = &message
+                        && !self.is_silent
+                    {
                         self.core.handle_message(self.clock(), FromMaster::Durable { seq: *seq });
                     }
                     self.said.push(message);
@@ -95,14 +110,35 @@ impl Rig {
     }
 
     fn ask(&mut self, request: Request) -> Reply {
+        let id = self.submit(request);
+        self.reply(id).expect("an answer")
+    }
+
+    fn submit(&mut self, request: Request) -> RequestId {
         let id = RequestId(self.next);
         self.next += 1;
         let reply = self.core.submit(self.clock(), id, request);
+        self.replies.extend(reply.map(|reply| (id, reply)));
         self.run();
-        reply.unwrap_or_else(|| {
-            let at = self.replies.iter().position(|(of, _)| *of == id).expect("an answer");
-            self.replies.remove(at).1
-        })
+        id
+    }
+
+    fn reply(&mut self, id: RequestId) -> Option<Reply> {
+        let at = self.replies.iter().position(|(of, _)| *of == id)?;
+        Some(self.replies.remove(at).1)
+    }
+
+    /// Runs the first of the syncs that were held.
+    fn sync_one(&mut self) {
+        let (job, plan) = self.held.as_mut().expect("syncs are held").remove(0);
+        let outcome = plan.run(&self.store);
+        self.core.synced(self.clock(), job, outcome);
+        self.run();
+    }
+
+    fn size(&mut self, ino: Ino) -> u64 {
+        let Reply::Attr(attr, _) = self.ask(Request::GetAttr { ino }) else { panic!("no attributes") };
+        attr.size
     }
 
     fn create(&mut self, name: &str) -> (Ino, HandleId) {
@@ -273,6 +309,125 @@ fn a_failed_sync_is_told_until_the_file_is_closed_and_does_not_come_back() {
     assert_eq!(attr.size, 0, "the file is as it was last stored");
     assert!(rig.revoke(ResourceId::dir(Ino::ROOT), LockMode::Nl));
     assert_eq!(rig.logged(ino).unwrap().size, 0);
+}
+
+#[test]
+fn what_is_lost_after_the_last_close_is_over_at_once() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, handle) = rig.create("closed");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
+    assert_eq!(rig.size(ino), 200 * KIB as u64);
+    rig.now = rig.now + Micros(2_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    rig.store.fail(Action::Sync, 0, Fault::Io);
+    rig.sync_one();
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 200 * KIB as u64);
+    assert_eq!(rig.size(ino), 0, "the file is as it was last stored");
+    rig.held = None;
+    rig.write(ino, 0, 10).unwrap();
+    assert_eq!(rig.fsync(ino), Ok(()));
+    assert_eq!(rig.logged(ino).unwrap().size, 10);
+}
+
+#[test]
+fn an_fsync_that_waits_is_told_though_the_writer_closes() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, handle) = rig.create("f");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    let fsyncs = [(); 2].map(|()| rig.submit(Request::Fsync { ino }));
+    done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
+    rig.store.fail(Action::Sync, 0, Fault::Io);
+    while rig.held.as_ref().is_some_and(|held| !held.is_empty()) {
+        rig.sync_one();
+    }
+    for fsync in fsyncs {
+        let reply = rig.reply(fsync);
+        assert!(matches!(reply, Some(Reply::Error(FsError::Io))), "{reply:?}");
+    }
+    assert_eq!(rig.size(ino), 0);
+}
+
+#[test]
+fn what_a_flush_took_of_a_file_that_was_lost_meanwhile_is_not_logged() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, handle) = rig.create("f");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    rig.submit(Request::Fsync { ino });
+    // Another flush takes what is newer, and the same segment with it.
+    rig.write(ino, 0, 150 * KIB).unwrap();
+    rig.submit(Request::Fsync { ino });
+    rig.store.fail(Action::Sync, 0, Fault::Io);
+    rig.sync_one();
+    done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
+    while rig.held.as_ref().is_some_and(|held| !held.is_empty()) {
+        rig.sync_one();
+    }
+    rig.held = None;
+    assert!(rig.revoke(ResourceId::dir(Ino::ROOT), LockMode::Nl));
+    assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 0);
+}
+
+#[test]
+fn who_writes_does_not_wait_for_what_a_removed_file_had_stored() {
+    let mut rig = Rig::new();
+    let (slow, _) = rig.create("slow");
+    let (gone, handle) = rig.create("gone");
+    rig.held = Some(Vec::new());
+    rig.write(slow, 0, 2048 * KIB).unwrap();
+    rig.submit(Request::Fsync { ino: slow });
+    for n in 0..24 {
+        rig.write(gone, n << 20, 1024 * KIB).unwrap();
+    }
+    done(rig.ask(Request::Unlink { parent: Ino::ROOT, name: b"gone"[..].into() })).unwrap();
+    done(rig.ask(Request::Release { ino: gone, handle, flock: None })).unwrap();
+    // The disk is found to be so slow that what is stored already is too much.
+    rig.now = rig.now + Micros(100_000_000);
+    rig.sync_one();
+    rig.held = None;
+    let (ino, _) = rig.create("other");
+    rig.write(ino, 0, 10).unwrap();
+}
+
+#[test]
+fn room_in_the_log_is_asked_for_once() {
+    let mut rig = Rig::with(u64::MAX, Config { log_bytes_max: 4 * KIB, ..Config::default() });
+    rig.is_silent = true;
+    let batches = |rig: &Rig| -> Vec<BatchSeq> {
+        let seq = |message: &ToMaster| match message {
+            ToMaster::Batch { seq, .. } => Some(*seq),
+            _ => None,
+        };
+        rig.said.iter().filter_map(seq).collect()
+    };
+    let make = |rig: &mut Rig| {
+        let (kind, name) = (FileKind::Directory, format!("d{}", rig.next).into_bytes());
+        let spec = MakeSpec { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0, target: Box::default() };
+        rig.submit(Request::Make { parent: Ino::ROOT, name: name.into(), spec })
+    };
+    let mut waiting = Vec::new();
+    while waiting.len() < 4 {
+        // Now and then a batch, by the time alone.
+        rig.now = rig.now + Micros(300_000);
+        rig.core.handle_timeout(rig.clock());
+        let request = make(&mut rig);
+        if rig.reply(request).is_none() {
+            waiting.push(request);
+        }
+    }
+    let said = batches(&rig);
+    assert!(said.len() > 2, "{said:?}");
+    rig.hear(FromMaster::Durable { seq: said[0] });
+    assert_eq!(batches(&rig), said, "what is not durable yet is on its way");
+    rig.is_silent = false;
+    rig.hear(FromMaster::Durable { seq: *said.last().unwrap() });
+    for request in waiting {
+        assert!(matches!(rig.reply(request), Some(Reply::Entry(_))));
+    }
 }
 
 #[test]
