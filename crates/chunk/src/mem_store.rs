@@ -35,6 +35,18 @@ struct Memory {
     /// Calls of this kind still to be let through, and how the next fails then.
     faults: BTreeMap<Action, (u64, Fault)>,
     capacity_bytes: Option<u64>,
+    losses: Losses,
+}
+
+/// What faults and crashes have done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Calls that failed.
+    pub failures: u64,
+    /// Writes that were not synced and of which nothing is left.
+    pub writes_lost: u64,
+    /// Writes that were not synced and of which some sectors are left.
+    pub writes_torn: u64,
 }
 
 #[derive(Clone, Default)]
@@ -62,6 +74,11 @@ impl MemStore {
         self.0.lock().faults.insert(action, (after, fault));
     }
 
+    /// What faults and crashes have done so far.
+    pub fn losses(&self) -> Losses {
+        self.0.lock().losses
+    }
+
     /// Loses power: what was not durable is lost, kept or torn at sectors, as `seed` has it.
     pub fn crash(&self, seed: u64) {
         let mut rng = Rng::with_seed(seed);
@@ -72,8 +89,9 @@ impl MemStore {
                 memory.segments.insert(segment, content);
             }
         }
-        for segment in memory.segments.values_mut() {
-            segment.lose_unsynced(&mut rng);
+        let Memory { segments, losses, .. } = &mut *memory;
+        for segment in segments.values_mut() {
+            segment.lose_unsynced(&mut rng, losses);
             segment.written = segment.durable.clone();
             segment.is_poisoned = false;
         }
@@ -105,6 +123,7 @@ impl Memory {
         }
         let fault = *fault;
         self.faults.remove(&action);
+        self.losses.failures += 1;
         Some(fault)
     }
 
@@ -142,17 +161,23 @@ impl Segment {
     }
 
     /// Of each unsynced write all, nothing or some sectors become durable.
-    fn lose_unsynced(&mut self, rng: &mut Rng) {
+    fn lose_unsynced(&mut self, rng: &mut Rng, losses: &mut Losses) {
         for range in std::mem::take(&mut self.unsynced) {
             let kept_of_16 = *rng.choice(&[0, 8, 15, 16]).unwrap_or(&0);
             let mut start = range.start;
+            let (mut kept, mut lost) = (0, 0);
             while start < range.end {
                 let end = (start + 1).next_multiple_of(SECTOR).min(range.end);
                 if rng.u32(0..16) < kept_of_16 {
                     self.make_durable(start..end);
+                    kept += 1;
+                } else {
+                    lost += 1;
                 }
                 start = end;
             }
+            losses.writes_lost += u64::from(kept == 0);
+            losses.writes_torn += u64::from(kept > 0 && lost > 0);
         }
     }
 }
@@ -186,13 +211,15 @@ impl SegmentStore for MemStore {
             return Err(ChunkError::Poisoned { action: Action::Write, segment });
         }
         let grows = end.saturating_sub(content.written.len()) as u64;
-        if capacity.is_some_and(|capacity| used + grows > capacity) {
+        let is_full = capacity.is_some_and(|capacity| used + grows > capacity);
+        if is_full {
             fault = Some(Fault::Full);
         }
         if fault.is_some() {
             bytes.truncate(bytes.len() / 2);
         }
         content.write(offset as usize, &bytes);
+        memory.losses.failures += u64::from(is_full);
         fault.map_or(Ok(()), |fault| Err(fault.into_error(Action::Write, segment)))
     }
 
@@ -219,14 +246,15 @@ impl SegmentStore for MemStore {
     fn sync(&self, segment: SegmentId) -> Result<(), ChunkError> {
         let mut memory = self.0.lock();
         let fault = memory.fault(Action::Sync);
-        let content = memory.segment(segment)?;
+        let Memory { segments, losses, .. } = &mut *memory;
+        let content = segments.get_mut(&segment).ok_or(ChunkError::Missing { segment })?;
         if content.is_poisoned {
             return Err(ChunkError::Poisoned { action: Action::Sync, segment });
         }
         if let Some(fault) = fault {
             // The kernel marks pages clean whose write-back failed: they read well and are never written.
             content.is_poisoned = true;
-            content.lose_unsynced(&mut Rng::with_seed(segment.0));
+            content.lose_unsynced(&mut Rng::with_seed(segment.0), losses);
             return Err(fault.into_error(Action::Sync, segment));
         }
         content.sync();

@@ -19,8 +19,14 @@ fn record() -> Traffic {
         (2, Deaths { master_every: 800, node_every: 2000, ..Deaths::default() }),
         (3, Deaths { power_every: 3000, ..Deaths::default() }),
     ] {
-        let config =
-            ProcessesConfig { cluster: cluster(seed), processes: 6, steps: 150, directories: 3, deaths };
+        let config = ProcessesConfig {
+            cluster: cluster(seed),
+            processes: 6,
+            steps: 150,
+            directories: 3,
+            deaths,
+            plan: Vec::new(),
+        };
         let other = sim::run_processes(config).traffic;
         let (records, segments) = (traffic.records.clone(), traffic.segments.clone());
         traffic.add(other);

@@ -16,9 +16,11 @@ use crate::kernel::{Kernel, Pending};
 use crate::traffic::Traffic;
 
 mod faults;
+mod figures;
 mod moves;
 
-pub use faults::Cut;
+pub use faults::{Cut, StoreFault};
+pub use figures::Figures;
 pub use moves::{Lane, Move};
 
 /// Settings of a cluster.
@@ -38,6 +40,8 @@ pub struct ClusterConfig {
     pub drift: u32,
     /// Whether memberships may end and connections break.
     pub may_break: bool,
+    /// Whether the stores may fail.
+    pub may_fail: bool,
 }
 
 impl Default for ClusterConfig {
@@ -51,6 +55,7 @@ impl Default for ClusterConfig {
             verbose: false,
             drift: 0,
             may_break: false,
+            may_fail: false,
         }
     }
 }
@@ -74,6 +79,8 @@ struct Node {
     paused_until: Micros,
     /// Until then nothing reaches the master, or the node.
     cut_until: [Micros; 2],
+    /// How slow messages to the master, and to the node, are.
+    slow: [faults::Slow; 2],
     /// It is to connect when it can.
     must_connect: bool,
     /// The master has closed its connection.
@@ -105,6 +112,13 @@ pub struct Cluster {
     master_syncs: VecDeque<u64>,
     engine: Arc<dyn Engine>,
     nodes: Vec<Node>,
+    /// Connections that their nodes have left, with what still arrives by them.
+    old_links: VecDeque<faults::OldLink>,
+    /// How slow syncs are, and until when none ends.
+    slow_store: faults::Slow,
+    store_busy_until: Micros,
+    /// The master has failed: its process ends.
+    master_failed: bool,
     /// Nodes that noticed that their membership had ended.
     ended: Vec<usize>,
     /// Answers in the order they came.
@@ -119,43 +133,8 @@ pub struct Cluster {
     verbose: bool,
 }
 
-/// What happened in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Messages delivered, both ways.
-    pub messages: u64,
-    /// Invalidations carried out.
-    pub invalidations: u64,
-    /// Syncs of engine and segments.
-    pub syncs: u64,
-    /// Changes of master.
-    pub remasters: u64,
-    /// Deaths of nodes.
-    pub node_deaths: u64,
-    /// Losses of power.
-    pub power_losses: u64,
-    /// Times that the names of a kernel all ran out because one could not be taken back.
-    pub epochs_raised: u64,
-    /// Pages stored to through a mapping and written back while they were taken back.
-    pub late_writes: u64,
-    /// Segments deleted.
-    pub segments_deleted: u64,
-    /// Extents that the cleaner had copied.
-    pub extents_copied: u64,
-    /// Machines that stood still for a while.
-    pub pauses: u64,
-    /// Nodes and master that could not reach each other for a while, or one way only.
-    pub cuts: u64,
-    /// Connections that broke.
-    pub breaks: u64,
-    /// Leases that were not renewed in time.
-    pub lapses: u64,
-    /// Memberships that ended while their nodes lived.
-    pub memberships_lost: u64,
-    /// Virtual time.
-    pub micros: u64,
-}
-
+/// What one request may add to what a node keeps in memory.
+const REQUEST_BYTES: usize = 1 << 20;
 const VOLUME: [u8; 16] = [7; 16];
 const COOKIE_KEY: [u8; 16] = [9; 16];
 const LEASE: Micros = Micros(10_000_000);
@@ -178,6 +157,10 @@ impl Cluster {
             master_syncs: VecDeque::new(),
             engine,
             nodes: Vec::new(),
+            old_links: VecDeque::new(),
+            slow_store: Default::default(),
+            store_busy_until: Micros(0),
+            master_failed: false,
             ended: Vec::new(),
             answered: VecDeque::new(),
             next_peer: 1,
@@ -236,6 +219,7 @@ impl Cluster {
             drift: 0,
             paused_until: Micros(0),
             cut_until: [Micros(0); 2],
+            slow: Default::default(),
             must_connect: false,
             is_closed: false,
             memberships_lost: 0,
@@ -359,7 +343,9 @@ impl Cluster {
         let text = each.map(|(index, n)| {
             let jobs: Vec<_> = n.jobs.iter().map(|j| (j.number, &j.list)).collect();
             let pending = &n.kernel.pending;
-            format!("n{index} parked {:?} jobs {jobs:?} kernel {pending:?}", n.core.waiting())
+            let (now, due) = (n.time_at(self.now), n.core.poll_timeout());
+            let waiting = n.core.waiting();
+            format!("n{index} at {now}, due {due}: parked {waiting:?} jobs {jobs:?} kernel {pending:?}")
         });
         text.collect::<Vec<_>>().join("\n")
     }
@@ -367,10 +353,7 @@ impl Cluster {
     /// Lets time pass until nothing is left to do and every commit interval is over.
     pub fn quiesce(&mut self) {
         let has_faults = self.figures.pauses + self.figures.cuts + self.figures.breaks > 0;
-        for node in &mut self.nodes {
-            node.paused_until = Micros(0);
-            node.cut_until = [Micros(0); 2];
-        }
+        self.end_troubles();
         let until = Micros(self.now.0 + if has_faults { 40_000_000 } else { 8_000_000 });
         while self.now < until {
             self.step();
@@ -429,10 +412,41 @@ impl Cluster {
         self.trace
     }
 
+    /// Whether stores may fail.
+    pub fn may_fail(&self) -> bool {
+        self.config.may_fail
+    }
+
+    /// Something of a node that has grown beyond its limit.
+    pub fn size_fault(&self, index: usize) -> Option<String> {
+        let node = &self.nodes[index];
+        let limits = &self.config.core;
+        let log = node.metrics.log_bytes.get();
+        let content = node.core.snapshot().unstored_bytes;
+        // What one request may add before the next one waits.
+        if log > (limits.log_bytes_max + REQUEST_BYTES) as i64 {
+            return Some(format!("the log has {log} bytes of {}", limits.log_bytes_max));
+        }
+        if content > (limits.dirty_bytes_max + REQUEST_BYTES) as u64 {
+            return Some(format!("{content} bytes of content in memory, of {}", limits.dirty_bytes_max));
+        }
+        None
+    }
+
     /// What happened so far.
     pub fn figures(&self) -> Figures {
         let lapses = self.nodes.iter().map(|n| n.metrics.leases_lapsed.get()).sum();
-        Figures { micros: self.now.0, lapses, ..self.figures }
+        let resent = self.nodes.iter().map(|n| n.metrics.batches_resent.get()).sum();
+        let chunk::Losses { failures, writes_lost, writes_torn } = self.store.losses();
+        Figures {
+            micros: self.now.0,
+            lapses,
+            resent,
+            store_failures: failures,
+            writes_lost,
+            writes_torn,
+            ..self.figures
+        }
     }
 
     /// Whether processes of a node go on: its machine does, and what its kernel shows is under a lease.
@@ -487,14 +501,21 @@ impl Cluster {
     /// One event, chosen by the seed among all that can happen; if there is none, time goes on to the next
     /// timer.
     pub fn step(&mut self) {
+        if std::mem::take(&mut self.master_failed) {
+            self.kill_master();
+        }
+        let may_sync = self.store_busy_until <= self.now;
         let mut events: Vec<(usize, u8)> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, n)| n.is_up) {
             for (kind, _) in self.open_queues(node).iter().enumerate().filter(|(_, has)| **has) {
                 events.push((index, kind as u8));
             }
         }
-        if !self.master_syncs.is_empty() {
+        if may_sync && !self.master_syncs.is_empty() {
             events.push((usize::MAX, 4));
+        }
+        if !self.old_links.is_empty() {
+            events.push((usize::MAX, 5));
         }
         self.now = Micros(self.now.0 + 1 + self.rng.u64(0..20));
         if events.is_empty() {
@@ -512,11 +533,12 @@ impl Cluster {
     fn open_queues(&self, node: &Node) -> [bool; 4] {
         let goes = node.paused_until <= self.now;
         let [may_send, may_hear] = node.cut_until.map(|until| until <= self.now);
+        let may_sync = self.store_busy_until <= self.now;
         [
             may_send && !node.to_master.is_empty(),
             goes && may_hear && !node.from_master.is_empty(),
             goes && node.jobs.iter().any(|job| self.is_ready(node, job)),
-            goes && !node.syncs.is_empty(),
+            goes && may_sync && !node.syncs.is_empty(),
         ]
     }
 
@@ -596,6 +618,9 @@ impl Cluster {
                     Some(Reply::Written { .. }) => {}
                     // The membership has ended: what was stored is lost, as what was written.
                     Some(Reply::Error(meta::FsError::Io)) if node.memberships_lost > 0 => {}
+                    // Whose file it is knows that a store has failed.
+                    Some(Reply::Error(meta::FsError::Io | meta::FsError::NoSpace))
+                        if self.config.may_fail => {}
                     other => panic!("seed {}: a write-back was answered {other:?}", self.config.seed),
                 }
             }
@@ -619,6 +644,7 @@ impl Cluster {
                     }
                     master.handle(master_clock, peer, message);
                 }
+                self.delay(index, 0);
             }
             1 => {
                 self.figures.messages += 1;
@@ -633,6 +659,7 @@ impl Cluster {
                     node.core.handle_message(clock, message);
                     self.coverage.note_waits(&node.core);
                 }
+                self.delay(index, 1);
             }
             2 => self.run_any_job(index),
             3 => {
@@ -642,13 +669,16 @@ impl Cluster {
                     let outcome = plan.run(&self.store);
                     node.core.synced(clock, job, outcome);
                 }
+                self.delay_store();
             }
+            5 => self.old_link_goes_on(),
             _ => {
                 self.figures.syncs += 1;
                 if let (Some(master), Some(job)) = (self.master.as_mut(), self.master_syncs.pop_front()) {
                     let result = self.engine.sync();
                     master.synced(master_clock, job, result);
                 }
+                self.delay_store();
             }
         }
     }
@@ -666,6 +696,7 @@ impl Cluster {
         let timers = alive().filter(|n| n.paused_until <= self.now);
         let nodes = timers.map(|n| n.moment_of(n.core.poll_timeout()));
         let faults = alive().flat_map(|n| [n.paused_until, n.cut_until[0], n.cut_until[1]]);
+        let faults = faults.chain([self.store_busy_until]);
         let faults = faults.filter(|until| *until > self.now).min().unwrap_or(Micros::NEVER);
         let master = self.master.as_ref().map_or(Micros::NEVER, Master::poll_timeout);
         let jobs = self.nodes.iter().flat_map(|n| &n.jobs).filter(|j| j.writing.is_empty());
@@ -724,8 +755,14 @@ impl Cluster {
                         let clock = Clock { now: node.time_at(now), wall: wall(now) };
                         node.core.closes_told(clock, seq);
                     }
-                    Output::Left => node.is_up = false,
+                    Output::Left => {
+                        node.is_up = false;
+                        let (peer, messages) = (node.peer, std::mem::take(&mut node.to_master));
+                        self.old_links.push_back(faults::OldLink { index, peer, messages });
+                    }
                     Output::Rejoin => anew.push(index),
+                    // Of a node that leaves: what it could not store.
+                    Output::Lost(_) if self.config.may_fail => {}
                     Output::Lost(reason) => lost = Some((index, reason)),
                 }
             }
@@ -799,7 +836,11 @@ impl Cluster {
                         master.segments_listed(clock, &listed);
                     }
                 }
-                master::Output::Failed { reason } => panic!("seed {seed}: the master failed: {reason}"),
+                master::Output::Failed { reason } => {
+                    assert!(self.config.may_fail, "seed {seed}: the master failed: {reason}");
+                    self.figures.engine_failures += 1;
+                    self.master_failed = true;
+                }
             }
         }
     }

@@ -59,6 +59,26 @@ impl Coverage {
         all
     }
 
+    /// Transitions that were seen.
+    pub fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether nothing was seen.
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
+    /// Why a transition is not seen in trials, if that is known.
+    pub fn reason(what: &str) -> Option<&'static str> {
+        UNSEEN.iter().find(|(unseen, _)| *unseen == what).map(|(_, reason)| *reason)
+    }
+
+    /// Transitions that were not seen though nothing is known that keeps them from it.
+    pub fn unexplained(&self) -> Vec<String> {
+        self.unseen().into_iter().filter(|what| Self::reason(what).is_none()).collect()
+    }
+
     fn note(&mut self, what: String) {
         *self.seen.entry(what).or_default() += 1;
     }
@@ -81,3 +101,24 @@ const WAITS: [&str; 12] = [
     "Want", "Fetch", "Ship", "Released", "Thawed", "Loaded", "LogSpace", "Flush", "Durable", "Numbers",
     "Lock", "Member",
 ];
+
+/// Transitions that trials do not go through, and why.
+const UNSEEN: &[(&str, &str)] = &[
+    ("to master forgotten recovering", ANSWER),
+    ("to master glimpsed recovering", ANSWER),
+    ("to master barriered recovering", ANSWER),
+    ("to master closes_told recovering", ANSWER),
+    ("to master batch_part recovering", PART),
+    ("to master batch_part serving", PART),
+    ("from master refused", REFUSED),
+    ("from master refused while dropping", REFUSED),
+    ("from master refused while flushing", REFUSED),
+    ("from master batch_refused", BATCH_REFUSED),
+    ("from master batch_refused while dropping", BATCH_REFUSED),
+    ("from master batch_refused while flushing", BATCH_REFUSED),
+];
+
+const ANSWER: &str = "it answers a master that serves, by that master's connection";
+const PART: &str = "a batch is sealed long before it fills a frame; frames.rs of wire has parts";
+const REFUSED: &str = "all nodes are of this version and volume";
+const BATCH_REFUSED: &str = "who has lost its rights has lost its connection before";

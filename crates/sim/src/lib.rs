@@ -13,12 +13,14 @@ mod process;
 mod processes;
 pub mod timed;
 mod traffic;
+mod trial;
 mod workload;
 
-pub use check::Tree;
-pub use cluster::{Cluster, ClusterConfig, Cut, Figures, Move};
+pub use crate::check::Tree;
+pub use cluster::{Cluster, ClusterConfig, Cut, Figures, Move, StoreFault};
 pub use coverage::Coverage;
 pub use kernel::Kernel;
-pub use processes::{Deaths, ProcessesConfig, ProcessesRun, run_processes};
+pub use processes::{Deaths, ProcessesConfig, ProcessesRun, Trouble, run_processes};
 pub use traffic::{Messages, SEGMENT_BYTES, Traffic};
+pub use trial::{Trace, run_trial};
 pub use workload::{Run, RunConfig, run};

@@ -3,10 +3,11 @@
 //! A process works on names of its own in directories that all share, so its model of them is exact whoever else
 //! is at work. What it does to shared names is judged when all is quiet.
 
+mod looks;
 mod shared;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -65,6 +66,12 @@ pub(crate) struct State {
     pub gate: Gate,
     /// Records that it appended to the shared file.
     pub appended: u64,
+    /// What it wrote last into its own place of the file that all have such places in, if that cannot be lost.
+    pub far: Option<u64>,
+    /// Steps that it has still to make.
+    pub steps_left: usize,
+    /// Files that a store has failed to take: what they hold is not known.
+    pub doubtful: BTreeSet<u64>,
 }
 
 /// What must be complete before a process starts again that read the records after a death: what they hold already
@@ -114,6 +121,7 @@ impl Process {
     /// Works until it has done its share.
     pub async fn run(self, steps: usize) {
         for step in 0..steps {
+            self.state(|s| s.steps_left = steps - step);
             self.pause().await;
             self.step(step).await;
             self.commit();
@@ -245,6 +253,20 @@ impl Process {
         });
     }
 
+    /// Whether a store that fails may be why a request is refused.
+    fn may_refuse(&self, error: &FsError) -> bool {
+        matches!(error, FsError::NoSpace | FsError::Io) && self.world.borrow().cluster.may_fail()
+    }
+
+    /// A store has failed to take content of `ino`.
+    fn doubt(&self, ino: u64) {
+        self.state(|s| s.doubtful.insert(ino));
+    }
+
+    fn is_doubtful(&self, ino: u64) -> bool {
+        self.state(|s| s.doubtful.contains(&ino))
+    }
+
     fn own_name(&self) -> Vec<u8> {
         format!("p{}_{}", self.id, self.random(5)).into_bytes()
     }
@@ -366,7 +388,8 @@ impl Process {
             87..89 => self.race().await,
             89..92 => self.append().await,
             92..95 => self.count().await,
-            95..98 => self.peek().await,
+            95..97 => self.peek().await,
+            97 => self.far().await,
             _ => self.migrate().await,
         }
     }
@@ -411,6 +434,7 @@ impl Process {
                 }
             }
             Reply::Error(FsError::Exists) if known.is_some() => {}
+            Reply::Error(error) if self.may_refuse(&error) => self.settle(false),
             other => {
                 self.fault(&format!("create of {:?} answered {other:?}", String::from_utf8_lossy(&name)))
             }
@@ -446,6 +470,7 @@ impl Process {
                 self.made(dir, &name, &entry);
             }
             Reply::Error(FsError::Exists) if known.is_some() => {}
+            Reply::Error(error) if self.may_refuse(&error) => self.settle(false),
             other => self.fault(&format!("mkdir answered {other:?}")),
         }
     }
@@ -533,7 +558,9 @@ impl Process {
             mode: RenameMode::Replace,
         };
         let found = self.done(request).await;
-        self.expect("rename", found, expected);
+        if !found.is_err_and(|error| self.may_refuse(&error)) {
+            self.expect("rename", found, expected);
+        }
         self.settle(found.is_ok());
         if found.is_ok() {
             self.kernel(|k| {
@@ -567,6 +594,7 @@ impl Process {
                 self.made(dir, &name, &entry)
             }
             Reply::Error(_) if expected.is_err() => self.settle(false),
+            Reply::Error(error) if self.may_refuse(&error) => self.settle(false),
             other => self.fault(&format!("link answered {other:?}, expected {expected:?}")),
         }
     }
@@ -580,13 +608,17 @@ impl Process {
                 file.mode = mode;
             }
         });
-        self.set_attr(ino, AttrSet { mode: Some(mode), ..AttrSet::default() }, None).await;
-        self.settle(true);
+        let is_set = self.set_attr(ino, AttrSet { mode: Some(mode), ..AttrSet::default() }, None).await;
+        self.settle(is_set);
     }
 
-    async fn set_attr(&self, ino: u64, set: AttrSet, size: Option<u64>) {
+    async fn set_attr(&self, ino: u64, set: AttrSet, size: Option<u64>) -> bool {
         match self.call(Request::SetAttr { ino: Ino(ino), set, size }).await {
-            Reply::Attr(attr, keep) => self.kernel(|k| k.attr(&attr, keep)),
+            Reply::Attr(attr, keep) => {
+                self.kernel(|k| k.attr(&attr, keep));
+                true
+            }
+            Reply::Error(error) if self.may_refuse(&error) => false,
             other => self.fault(&format!("setattr answered {other:?}")),
         }
     }
@@ -602,7 +634,9 @@ impl Process {
         self.announce(|own| {
             change(own, ino, |data| data.resize(size, 0));
         });
-        self.set_attr(ino, AttrSet::default(), Some(size as u64)).await;
+        if !self.set_attr(ino, AttrSet::default(), Some(size as u64)).await {
+            self.doubt(ino);
+        }
         self.settle(true);
         self.kernel(|k| {
             k.note_change(Ino(ino));
@@ -626,6 +660,7 @@ impl Process {
             Reply::Opened(opened) => {
                 self.state(|s| s.opens.push(OpenFile { ino, handle: opened.handle, write }));
             }
+            Reply::Error(error) if self.may_refuse(&error) => {}
             other => self.fault(&format!("open answered {other:?}")),
         }
     }
@@ -659,6 +694,14 @@ impl Process {
             Request::Write { ino: Ino(ino), offset, data: write, append: false, kill_privileges: false };
         match self.call(request).await {
             Reply::Written { len: written, .. } if written as usize == len => {}
+            Reply::Error(error) if self.may_refuse(&error) => {
+                self.doubt(ino);
+                return self.kernel(|k| {
+                    k.attrs.remove(&Ino(ino));
+                    k.note_change(Ino(ino));
+                    k.pages.remove(&Ino(ino));
+                });
+            }
             other => self.fault(&format!("write answered {other:?}")),
         }
         self.kernel(|k| {
@@ -678,7 +721,10 @@ impl Process {
         }
         let size = self.state(|s| s.own.files[&ino].data().len());
         // Taken back meanwhile: the next fault would read it again.
-        if size == 0 || !self.kernel(|k| k.pages.get(&Ino(ino)).is_some_and(|p| p.len() == size)) {
+        if size == 0
+            || self.is_doubtful(ino)
+            || !self.kernel(|k| k.pages.get(&Ino(ino)).is_some_and(|p| p.len() == size))
+        {
             return;
         }
         let (at, byte) = (self.random(size), self.random(256) as u8);
@@ -698,9 +744,22 @@ impl Process {
     async fn fsync(&self) {
         let Some(ino) = self.writable() else { return };
         self.write_back(ino).await;
-        let found = self.done(Request::Fsync { ino: Ino(ino) }).await;
-        self.expect("fsync", found, Ok(()));
-        self.synced(ino);
+        self.sync(ino).await;
+    }
+
+    /// False if it failed, as it may.
+    async fn sync(&self, ino: u64) -> bool {
+        match self.done(Request::Fsync { ino: Ino(ino) }).await {
+            Err(error) if self.may_refuse(&error) => {
+                self.doubt(ino);
+                false
+            }
+            found => {
+                self.expect("fsync", found, Ok(()));
+                self.synced(ino);
+                true
+            }
+        }
     }
 
     async fn close(&self, index: usize) {
@@ -726,122 +785,6 @@ impl Process {
         self.state(|s| s.own.files[&ino].kind)
     }
 
-    async fn read(&self) {
-        let (dir, name) = (self.directory().await, self.own_name());
-        let Some(ino) = self.own(dir, &name).await else { return };
-        if self.kind(ino) != FileKind::File {
-            return;
-        }
-        let opened = match self.call(Request::Open { ino: Ino(ino), open: OpenMode::default() }).await {
-            Reply::Opened(opened) => opened,
-            other => self.fault(&format!("open answered {other:?}")),
-        };
-        self.read_file(ino).await;
-        let found = self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: None }).await;
-        self.expect("release", found, Ok(()));
-    }
-
-    /// Reads an own file that is open and compares.
-    async fn read_file(&self, ino: u64) {
-        let data = self.read_pages(ino).await;
-        let expected = self.state(|s| s.own.files[&ino].data().clone());
-        if data != expected {
-            let at = data.iter().zip(&expected).position(|(a, b)| a != b);
-            let (len, want) = (data.len(), expected.len());
-            self.fault(&format!("ino {ino} has {len} bytes, expected {want}; first difference at {at:?}"));
-        }
-    }
-
-    async fn read_pages(&self, ino: u64) -> Vec<u8> {
-        if let Some(pages) = self.kernel(|k| k.pages.get(&Ino(ino)).cloned()) {
-            return pages;
-        }
-        let changes = self.kernel(|k| k.changes_of(Ino(ino)));
-        let data =
-            match self.call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20, noatime: false }).await {
-                Reply::Data(data) => data,
-                Reply::ReadJob(job) => {
-                    let mut world = self.world.borrow_mut();
-                    let node = world.states[self.id].node;
-                    let mut data = vec![0; job.len];
-                    for (at, extent) in &job.parts {
-                        let out = &mut data[*at..*at + extent.len() as usize];
-                        chunk::read_extent(world.cluster.store(), Ino(ino), extent, extent.range(), out)
-                            .expect("stored bytes are read");
-                    }
-                    for (at, bytes) in &job.overlay {
-                        data[*at..*at + bytes.len()].copy_from_slice(bytes);
-                    }
-                    let clock = world.cluster.node_clock(node);
-                    world.cluster.core(node).read_done(clock, job.pin);
-                    data
-                }
-                other => self.fault(&format!("read answered {other:?}")),
-            };
-        self.kernel(|k| k.fill(Ino(ino), changes, data.clone()));
-        data
-    }
-
-    async fn stat(&self) {
-        let (dir, name) = (self.directory().await, self.own_name());
-        let Some(ino) = self.own(dir, &name).await else { return };
-        let cached = self.kernel(|k| k.attrs.get(&Ino(ino)).copied());
-        let attr = match cached {
-            Some(attr) => attr,
-            None => match self.call(Request::GetAttr { ino: Ino(ino) }).await {
-                Reply::Attr(attr, keep) => {
-                    self.kernel(|k| k.attr(&attr, keep));
-                    attr
-                }
-                other => self.fault(&format!("getattr answered {other:?}")),
-            },
-        };
-        self.check_attr(&attr);
-    }
-
-    fn check_attr(&self, attr: &Attr) {
-        let Some(file) = self.state(|s| s.own.files.get(&attr.ino.0).cloned()) else { return };
-        let is_right = match file.kind {
-            FileKind::Directory => true,
-            _ => attr.size == file.data().len() as u64 && attr.nlink == file.nlink && attr.mode == file.mode,
-        };
-        if !is_right {
-            let (size, nlink, mode) = (file.data().len(), file.nlink, file.mode);
-            self.fault(&format!("{attr:?}, expected mode {mode:o}, {nlink} links, {size} bytes"));
-        }
-    }
-
-    async fn list(&self) {
-        let dir = self.directory().await;
-        let prefix = format!("p{}_", self.id).into_bytes();
-        let found: BTreeMap<Vec<u8>, u64> = self
-            .listing(dir)
-            .await
-            .into_iter()
-            .filter(|e| e.0.starts_with(&prefix))
-            .map(|e| (e.0, e.1))
-            .collect();
-        let names = self.state(|s| s.own.names.clone());
-        let expected: BTreeMap<Vec<u8>, u64> =
-            names.into_iter().filter(|((d, _), _)| *d == dir).map(|((_, n), i)| (n, i)).collect();
-        if found != expected {
-            self.fault(&format!("listing of {dir}: {found:?}, expected {expected:?}"));
-        }
-    }
-
-    async fn listing(&self, dir: u64) -> Vec<(Vec<u8>, u64, FileKind)> {
-        let (mut all, mut after) = (Vec::new(), 0);
-        loop {
-            let sink = Box::new(Listing::default());
-            let reply = self.call(Request::ReadDir { ino: Ino(dir), after, plus: false, sink }).await;
-            let Reply::Dir(sink) = reply else { self.fault(&format!("readdir answered {reply:?}")) };
-            let part = sink.into_any().downcast::<Listing>().expect("the sink is ours");
-            let Some((_, _, last, _)) = part.0.last() else { return all };
-            after = *last;
-            all.extend(part.0.into_iter().map(|(name, ino, _, kind)| (name, ino, kind)));
-        }
-    }
-
     /// Goes on from another node.
     async fn migrate(&self) {
         while !self.state(|s| s.opens.is_empty()) {
@@ -850,9 +793,9 @@ impl Process {
         if self.world.borrow().keeps_history {
             let files: Vec<u64> = self.state(|s| s.own.files.keys().copied().collect());
             for ino in files.into_iter().chain([1]) {
-                let found = self.done(Request::Fsync { ino: Ino(ino) }).await;
-                self.expect("fsync", found, Ok(()));
-                self.synced(ino);
+                if !self.sync(ino).await {
+                    return;
+                }
             }
         }
         let mut up = self.world.borrow().cluster.nodes_up();
@@ -860,7 +803,8 @@ impl Process {
         up.retain(|node| !self.world.borrow().cluster.has_broken_files(*node));
         if !up.is_empty() {
             let node = up[self.random(up.len())];
-            self.state(|s| s.node = node);
+            // What it wrote into the file of places is not synced, and its node's to lose.
+            self.state(|s| (s.node, s.far) = (node, None));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! must show what the engine holds, and the engine's records must be whole.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,10 +16,14 @@ use types::{Ino, Micros};
 use vfs::{MakeSpec, OpenMode, Reply, Request};
 
 use crate::check::Tree;
-use crate::cluster::{Cluster, ClusterConfig, Cut, Figures};
+use crate::cluster::{Cluster, ClusterConfig, Figures};
 use crate::coverage::Coverage;
 use crate::process::{Gate, Own, Process, State};
 use crate::traffic::Traffic;
+
+mod troubles;
+
+pub use troubles::Trouble;
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -34,6 +38,8 @@ pub struct ProcessesConfig {
     pub directories: usize,
     /// What dies.
     pub deaths: Deaths,
+    /// What goes wrong beside, and after how many steps of all processes.
+    pub plan: Vec<(u64, Trouble)>,
 }
 
 /// What dies: one in so many events each, 0 for never.
@@ -60,6 +66,10 @@ pub struct ProcessesRun {
     pub figures: Figures,
     /// Digest of the run.
     pub trace: u64,
+    /// Steps that processes began.
+    pub steps: u64,
+    /// What went wrong as planned, and how often.
+    pub troubles: BTreeMap<&'static str, u64>,
     /// Which transitions it went through.
     pub coverage: Coverage,
     /// Some of what was sent and all that was stored at the end.
@@ -110,6 +120,8 @@ enum Left {
     Committed,
     /// What was durable.
     Durable,
+    /// Nothing is missing.
+    All,
 }
 
 type Task = Option<Pin<Box<dyn Future<Output = ()>>>>;
@@ -118,6 +130,11 @@ struct Runner {
     config: ProcessesConfig,
     world: Rc<RefCell<World>>,
     tasks: Vec<Task>,
+    /// What is still to go wrong.
+    plan: VecDeque<(u64, Trouble)>,
+    struck: BTreeMap<&'static str, u64>,
+    /// Failures of the segment store that were noted.
+    failures: u64,
 }
 
 /// Runs processes. Panics, naming the seed, at the first thing that must not be.
@@ -133,10 +150,18 @@ pub fn run_processes(config: ProcessesConfig) -> ProcessesRun {
         winners: BTreeMap::new(),
         critical: None,
         counted: 0,
-        keeps_history: deaths.node_every + deaths.power_every + deaths.pause_every + deaths.cut_every > 0,
+        keeps_history: !config.plan.is_empty()
+            || deaths.node_every + deaths.power_every + deaths.pause_every + deaths.cut_every > 0,
         turns: 0,
     };
-    let mut runner = Runner { world: Rc::new(RefCell::new(world)), tasks: Vec::new(), config };
+    let mut runner = Runner {
+        world: Rc::new(RefCell::new(world)),
+        tasks: Vec::new(),
+        plan: config.plan.iter().copied().collect(),
+        struck: BTreeMap::new(),
+        failures: 0,
+        config,
+    };
     for id in 0..runner.config.processes {
         let node = id % runner.config.cluster.nodes;
         let own = Own::default();
@@ -147,13 +172,19 @@ pub fn run_processes(config: ProcessesConfig) -> ProcessesRun {
     }
     runner.work();
     runner.world.borrow_mut().cluster.quiesce();
+    runner.note_failures();
     runner.bury_ended();
     runner.check();
+    if !runner.config.plan.is_empty() {
+        runner.check_end();
+    }
     let mut world = runner.world.borrow_mut();
     ProcessesRun {
         traffic: world.cluster.traffic(),
         figures: world.cluster.figures(),
         trace: world.cluster.trace(),
+        steps: world.turns,
+        troubles: runner.struck.clone(),
         coverage: world.cluster.coverage().clone(),
     }
 }
@@ -172,7 +203,7 @@ fn make_shared(cluster: &mut Cluster, directories: usize) -> Vec<(Vec<u8>, u64)>
             other => panic!("mkdir answered {other:?}"),
         }
     }
-    for name in [&b"log"[..], b"count"] {
+    for name in [&b"log"[..], b"count", b"far"] {
         let spec = spec(FileKind::File);
         let open = OpenMode { write: true, ..OpenMode::default() };
         let request = Request::Create { parent: Ino::ROOT, name: name.into(), spec, open, exclusive: true };
@@ -229,9 +260,11 @@ impl Runner {
                 }
                 next
             };
+            self.note_failures();
             self.bury_ended();
             self.poll(turn);
             self.check_progress();
+            self.check_sizes();
             self.signal();
             self.die();
         }
@@ -280,7 +313,8 @@ impl Runner {
         let world = self.world.borrow();
         let now = world.cluster.clock().now;
         let Deaths { pause_every, cut_every, .. } = self.config.deaths;
-        let patience = if pause_every + cut_every > 0 { PATIENCE_TROUBLED } else { PATIENCE };
+        let is_troubled = pause_every + cut_every > 0 || !self.config.plan.is_empty();
+        let patience = if is_troubled { PATIENCE_TROUBLED } else { PATIENCE };
         for (id, state) in world.states.iter().enumerate() {
             if self.tasks[id].is_some() && !state.is_idle && now.since(state.since) > patience {
                 let waiting = world.cluster.waiting();
@@ -310,90 +344,6 @@ impl Runner {
         }
     }
 
-    fn strikes(&self, every: u64) -> bool {
-        every > 0 && self.world.borrow_mut().cluster.random(every) == 0
-    }
-
-    fn die(&mut self) {
-        if self.strikes(self.config.deaths.master_every) {
-            self.world.borrow_mut().cluster.kill_master();
-        }
-        if self.strikes(self.config.deaths.node_every) {
-            self.kill_node();
-        }
-        self.trouble();
-        if self.strikes(self.config.deaths.power_every) {
-            self.lose_power();
-        }
-    }
-
-    /// Faults that pass.
-    fn trouble(&mut self) {
-        let Deaths { pause_every, cut_every, break_every, .. } = self.config.deaths;
-        let (pauses, cuts, breaks) =
-            (self.strikes(pause_every), self.strikes(cut_every), self.strikes(break_every));
-        let cluster = &mut self.world.borrow_mut().cluster;
-        let up = cluster.nodes_up();
-        let node = up[cluster.random(up.len() as u64) as usize];
-        if cluster.is_troubled(node) {
-            return;
-        }
-        let longest = [30_000, 4_000_000, 25_000_000][cluster.random(3) as usize];
-        let time = Micros(1 + cluster.random(longest));
-        if pauses {
-            cluster.pause(node, time);
-        } else if cuts {
-            let cut = [Cut::ToMaster, Cut::FromMaster, Cut::Both][cluster.random(3) as usize];
-            cluster.cut(node, cut, time);
-        }
-        if breaks {
-            cluster.break_connection(node);
-        }
-    }
-
-    /// Memberships have ended: what their processes had not synced may be lost, as if they had died.
-    fn bury_ended(&mut self) {
-        let ended = self.world.borrow_mut().cluster.take_ended();
-        for node in ended {
-            let abandoned: Vec<_> = {
-                let world = self.world.borrow();
-                let states = world.states.iter().filter(|state| state.node == node);
-                states.filter_map(|state| state.request).collect()
-            };
-            self.restart(Left::Committed, |state| state.node == node);
-            let world = &mut *self.world.borrow_mut();
-            for request in abandoned {
-                world.cluster.abandon(node, request);
-            }
-            world.cluster.close_all(node);
-        }
-    }
-
-    fn kill_node(&mut self) {
-        let node = {
-            let world = &mut *self.world.borrow_mut();
-            let up = world.cluster.nodes_up();
-            if up.len() == 1 || world.cluster.random(2) == 0 {
-                world.cluster.add_node();
-            }
-            let node = up[world.cluster.random(up.len() as u64) as usize];
-            world.cluster.kill_node(node);
-            node
-        };
-        self.restart(Left::Committed, |state| state.node == node);
-    }
-
-    fn lose_power(&mut self) {
-        {
-            let world = &mut *self.world.borrow_mut();
-            world.cluster.lose_power();
-            for _ in 0..self.config.cluster.nodes {
-                world.cluster.add_node();
-            }
-        }
-        self.restart(Left::Durable, |_| true);
-    }
-
     /// Processes that died start again elsewhere from what is left of their work.
     fn restart(&mut self, what_is_left: Left, died: impl Fn(&State) -> bool) {
         let tree = Tree::read(self.world.borrow().cluster.engine());
@@ -403,6 +353,7 @@ impl Runner {
             }
             let was_done = self.tasks[id].take().is_none();
             let left = self.left_of(&tree, id, what_is_left);
+            let steps_left;
             {
                 let world = &mut *self.world.borrow_mut();
                 if world.critical == Some(id) {
@@ -411,17 +362,22 @@ impl Runner {
                 let up = world.cluster.nodes_up();
                 let node = up[world.cluster.random(up.len() as u64) as usize];
                 let appended = world.states[id].appended;
+                let doubtful = std::mem::take(&mut world.states[id].doubtful);
+                steps_left = world.states[id].steps_left;
                 // What the master committed for a dead node may still be lost with the power.
                 let mut history = match what_is_left {
-                    Left::Committed => std::mem::take(&mut world.states[id].history),
+                    Left::Committed | Left::All => std::mem::take(&mut world.states[id].history),
                     Left::Durable => Vec::new(),
                 };
                 history.push(left.clone());
                 let gate = Gate::Unknown;
-                world.states[id] = State { node, history, own: left, appended, gate, ..State::default() };
+                world.states[id] =
+                    State { node, history, own: left, appended, gate, doubtful, ..State::default() };
             }
             if !was_done {
-                self.tasks[id] = self.start(id, self.config.steps / 2);
+                // With deaths by chance there would be no end to it.
+                let steps = if self.config.plan.is_empty() { self.config.steps / 2 } else { steps_left };
+                self.tasks[id] = self.start(id, steps);
             }
         }
     }
@@ -432,7 +388,8 @@ impl Runner {
         let world = self.world.borrow();
         let state = &world.states[id];
         let found = found_names(tree, id);
-        let moments = state.history.iter().chain([&state.own]).chain(state.next.iter());
+        let history = if what_is_left == Left::All { &[] } else { state.history.as_slice() };
+        let moments = history.iter().chain([&state.own]).chain(state.next.iter());
         let Some(matching) = moments.clone().rev().find(|own| matches(own, &found, tree)) else {
             let nearest =
                 moments.map(|own| difference(own, &found, tree)).min_by_key(Vec::len).unwrap_or_default();
@@ -451,9 +408,12 @@ impl Runner {
                     Ok(data) => data,
                     Err(error) => self.fault(&format!("process {id}: {error}")),
                 };
-                let was =
-                    |own: &Own| own.files.get(ino).is_some_and(|f| f.versions.iter().any(|v| **v == data));
-                if !moments.clone().any(was) && !file.versions.iter().any(|v| **v == data) {
+                let had = |file: &crate::process::File| match what_is_left {
+                    Left::All => **file.data() == data,
+                    Left::Committed | Left::Durable => file.versions.iter().any(|v| **v == data),
+                };
+                let was = |own: &Own| own.files.get(ino).is_some_and(&had);
+                if !state.doubtful.contains(ino) && !moments.clone().any(was) && !had(&file) {
                     let versions: Vec<_> =
                         file.versions.iter().map(|v| (v.len(), v.first().copied())).collect();
                     self.fault(&format!(
@@ -506,7 +466,8 @@ impl Runner {
         }
         for (ino, file) in own.files.iter().filter(|(_, f)| f.kind == FileKind::File) {
             let data = tree.data(Ino(*ino), world.cluster.store());
-            if data.as_ref() != Ok(file.data()) {
+            let is_doubtful = data.is_ok() && world.states[id].doubtful.contains(ino);
+            if data.as_ref() != Ok(file.data()) && !is_doubtful {
                 let len = data.map(|d| d.len());
                 self.fault(&format!(
                     "ino {ino} of process {id} holds {len:?} bytes, expected {}",
@@ -546,6 +507,39 @@ impl Runner {
             if found != state.appended {
                 self.fault(&format!("process {id} appended {} records, {found} are there", state.appended));
             }
+        }
+    }
+
+    /// No queue has grown beyond its limit.
+    fn check_sizes(&self) {
+        let world = self.world.borrow();
+        if world.turns % 8 != 0 {
+            return;
+        }
+        for node in world.cluster.nodes_up() {
+            if let Some(what) = world.cluster.size_fault(node) {
+                self.fault(&format!("node {node}: {what}"));
+            }
+        }
+    }
+
+    /// Everything is closed, and every node leaves: nothing is left that nobody needs.
+    fn check_end(&self) {
+        let cluster = &mut self.world.borrow_mut().cluster;
+        for node in cluster.nodes_up() {
+            cluster.leave(node);
+        }
+        cluster.quiesce();
+        cluster.quiesce();
+        if !cluster.nodes_up().is_empty() {
+            self.fault(&format!("nodes do not leave; waiting:\n{}", cluster.waiting()));
+        }
+        let options = check::Options { cookie_key: None, store: Some(cluster.store()), reads_data: true };
+        let report = check::check(cluster.engine(), &options).expect("engine and store are read");
+        if !report.faults.is_empty() {
+            let found: Vec<_> =
+                report.faults.iter().map(|f| format!("{:?} {:?}: {}", f.kind, f.ino, f.what)).collect();
+            self.fault(&format!("when all have left: {}", found.join("; ")));
         }
     }
 

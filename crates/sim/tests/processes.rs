@@ -14,7 +14,7 @@ fn config(seed: u64, nodes: usize, processes: usize, steps: usize) -> ProcessesC
         verbose,
         ..ClusterConfig::default()
     };
-    ProcessesConfig { cluster, processes, steps, directories: 3, deaths: Deaths::default() }
+    ProcessesConfig { cluster, processes, steps, directories: 3, deaths: Deaths::default(), plan: Vec::new() }
 }
 
 fn seeds(default: u64) -> std::ops::Range<u64> {

@@ -36,8 +36,14 @@ fn nothing_that_is_needed_goes_while_everything_dies_now_and_then() {
     let (mut deleted, mut copied) = (0, 0);
     for seed in seeds(20) {
         let deaths = Deaths { master_every: 2000, node_every: 3000, power_every: 4000, ..Deaths::default() };
-        let config =
-            ProcessesConfig { cluster: cluster(seed), processes: 6, steps: 200, directories: 3, deaths };
+        let config = ProcessesConfig {
+            cluster: cluster(seed),
+            processes: 6,
+            steps: 200,
+            directories: 3,
+            deaths,
+            plan: Vec::new(),
+        };
         let figures = run_processes(config).figures;
         deleted += figures.segments_deleted;
         copied += figures.extents_copied;

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz` and `cargo xtask long`: the long forms of tests whose short forms `cargo test` runs.
+//! `cargo xtask fuzz`, `cargo xtask sim` and `cargo xtask long`: the long forms of tests whose short forms `cargo test` runs.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,13 +21,37 @@ const ALL: &[Long] = &[
         cargo: &["test", "--release", "-p", "holdfast-sim", "--test", "processes", "--test", "differential"],
         environment: &[("HOLDFAST_SEEDS", "2000")],
     },
+    Long {
+        name: "trials",
+        minutes: 20,
+        cargo: &[
+            "run",
+            "--quiet",
+            "--release",
+            "--package",
+            "holdfast-sim",
+            "--bin",
+            "trials",
+            "--",
+            "--seeds",
+            "5000",
+        ],
+        environment: &[],
+    },
 ];
 
+const TRIALS: [&str; 8] =
+    ["run", "--quiet", "--release", "--package", "holdfast-sim", "--bin", "trials", "--"];
 const FUZZ: [&str; 7] = ["run", "--quiet", "--profile", "fuzz", "-p", "holdfast-fuzz", "--"];
 
 /// Runs the fuzzer. `words` are the arguments after `fuzz`.
 pub fn fuzz(words: &[&str]) -> Result<(), String> {
     cargo(&[&FUZZ, words].concat(), &[])
+}
+
+/// Runs trials of the simulation. `words` are the arguments after `sim`.
+pub fn trials(words: &[&str]) -> Result<(), String> {
+    cargo(&[&TRIALS, words].concat(), &[])
 }
 
 /// Runs all long forms, or those named. `words` are the arguments after `long`.

@@ -1,4 +1,4 @@
-//! `cargo xtask layers`, `tidy [--update]`, `try`, `fuzz`, `long`.
+//! `cargo xtask layers`, `tidy [--update]`, `sim [--seeds N]`, `try`, `fuzz`, `long`.
 
 mod long;
 mod try_it;
@@ -29,6 +29,7 @@ fn run(words: &[&str]) -> Result<Vec<String>, String> {
     match words {
         ["try", rest @ ..] => return try_it::run(rest).map(|()| Vec::new()),
         ["fuzz", rest @ ..] => return long::fuzz(rest).map(|()| Vec::new()),
+        ["sim", rest @ ..] => return long::trials(rest).map(|()| Vec::new()),
         ["long", rest @ ..] => return long::run(rest).map(|()| Vec::new()),
         _ => {}
     }
@@ -45,7 +46,7 @@ fn run(words: &[&str]) -> Result<Vec<String>, String> {
     }
 }
 
-const USAGE: &str = "usage: cargo xtask layers | tidy [--update] | try --holdfast BINARY \
+const USAGE: &str = "usage: cargo xtask layers | tidy [--update] | sim [--seeds N] | try --holdfast BINARY \
     | fuzz [--seconds N] [--seed N] [--input HEX] [TARGET...] | long [NAME...]";
 
 fn write_ratchet(root: &Path, text: &str) -> Result<(), String> {

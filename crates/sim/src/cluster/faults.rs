@@ -1,11 +1,13 @@
 //! What goes wrong: deaths, losses of power, machines that stand still, connections that are cut or break.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kv::Claim;
+use kv::{Claim, Failure, Operation};
 use master::{Master, PeerId};
 use types::Micros;
 use vfs::{HandleId, Request, RequestId};
+use wire::ToMaster;
 
 use super::{Cluster, Kernel};
 
@@ -20,11 +22,49 @@ pub enum Cut {
     Both,
 }
 
+/// How slow something is: until when, and how long each step then takes at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slow {
+    until: Micros,
+    gap: u64,
+}
+
+/// A connection that its node has left.
+#[derive(Debug)]
+pub(super) struct OldLink {
+    /// Whose.
+    pub index: usize,
+    pub peer: PeerId,
+    /// What the master has yet to read.
+    pub messages: VecDeque<ToMaster>,
+}
+
+/// A call of a store that is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    /// A write of a segment finds no room.
+    WriteFull,
+    /// A write of a segment fails.
+    WriteError,
+    /// A segment cannot be made for want of room.
+    CreateFull,
+    /// A sync of a segment fails; what it was to cover is lost or torn.
+    SyncError,
+    /// A commit of the engine finds no room.
+    CommitFull,
+    /// A commit of the engine fails.
+    CommitError,
+    /// A sync of the engine fails.
+    EngineSyncError,
+}
+
 impl Cluster {
     /// The master's process is killed: what it committed stays, what it had not sent is lost. Another takes over.
     pub fn kill_master(&mut self) {
         self.figures.remasters += 1;
         self.master = None;
+        self.master_failed = false;
+        self.old_links.clear();
         let seq = self.disk.kill();
         self.note(seq.0);
         self.open_engine();
@@ -96,6 +136,8 @@ impl Cluster {
             self.stop_node(index);
         }
         self.master = None;
+        self.master_failed = false;
+        self.old_links.clear();
         let seed = self.rng.u64(..);
         let seq = self.disk.crash(seed);
         self.store.crash(seed);
@@ -147,6 +189,110 @@ impl Cluster {
             master.disconnected(clock, peer, false);
         }
         self.lose_link(index);
+    }
+
+    /// A node takes its connection for broken and makes another, while the master still reads what came by the old one.
+    pub fn leave_connection(&mut self, index: usize) {
+        self.figures.breaks += 1;
+        let node = &mut self.nodes[index];
+        let (peer, messages) = (node.peer, std::mem::take(&mut node.to_master));
+        self.old_links.push_back(OldLink { index, peer, messages });
+        self.lose_link(index);
+    }
+
+    /// The master reads on by one of the connections that their nodes have left, or finds its end.
+    pub(super) fn old_link_goes_on(&mut self) {
+        let at = self.rng.usize(0..self.old_links.len());
+        let clock = self.master_clock();
+        let Some(link) = self.old_links.get_mut(at) else { return };
+        let (peer, is_dead) = (link.peer, !self.nodes[link.index].is_up);
+        let message = link.messages.pop_front();
+        if message.is_none() {
+            self.old_links.remove(at);
+        }
+        let Some(master) = self.master.as_mut() else { return };
+        match message {
+            Some(message) => {
+                self.figures.late_messages += 1;
+                self.coverage.note_to_master(&message, master);
+                if self.verbose {
+                    println!("{} {peer:?}, left -> master: {message:?}", clock.now);
+                }
+                master.handle(clock, peer, message);
+            }
+            None => master.disconnected(clock, peer, is_dead),
+        }
+    }
+
+    /// Messages of a node to the master, or of the master to it, take up to `gap` each for a while.
+    pub fn slow_down(&mut self, index: usize, cut: Cut, gap: u64, time: Micros) {
+        let slow = Slow { until: self.now + time, gap };
+        let [up, down] = &mut self.nodes[index].slow;
+        match cut {
+            Cut::ToMaster => *up = slow,
+            Cut::FromMaster => *down = slow,
+            Cut::Both => (*up, *down) = (slow, slow),
+        }
+    }
+
+    /// Syncs of segments and engine take up to `gap` each for a while.
+    pub fn slow_down_store(&mut self, gap: u64, time: Micros) {
+        self.slow_store = Slow { until: self.now + time, gap };
+    }
+
+    pub(super) fn delay(&mut self, index: usize, direction: usize) {
+        let Slow { until, gap } = self.nodes[index].slow[direction];
+        if until > self.now {
+            let due = self.now + Micros(self.rng.u64(0..=gap));
+            let cut = &mut self.nodes[index].cut_until[direction];
+            *cut = (*cut).max(due);
+        }
+    }
+
+    pub(super) fn delay_store(&mut self) {
+        let Slow { until, gap } = self.slow_store;
+        if until > self.now {
+            self.store_busy_until = self.now + Micros(self.rng.u64(0..=gap));
+        }
+    }
+
+    /// Lets a call of a store fail, after some more that do not.
+    pub fn fail_store(&mut self, fault: StoreFault) {
+        use chunk::{Action, Fault};
+        let after = self.rng.u64(0..10);
+        match fault {
+            StoreFault::WriteFull => self.store.fail(Action::Write, after, Fault::Full),
+            StoreFault::WriteError => self.store.fail(Action::Write, after, Fault::Io),
+            StoreFault::CreateFull => self.store.fail(Action::Create, after / 5, Fault::Full),
+            StoreFault::SyncError => self.store.fail(Action::Sync, after / 2, Fault::Io),
+            StoreFault::CommitFull => self.disk.fail_next(Operation::Commit, Failure::Full),
+            StoreFault::CommitError => self.disk.fail_next(Operation::Commit, Failure::Io),
+            StoreFault::EngineSyncError => self.disk.fail_next(Operation::Sync, Failure::Io),
+        }
+    }
+
+    /// Whatever is only for a while is over.
+    pub fn end_troubles(&mut self) {
+        for index in 0..self.nodes.len() {
+            self.end_troubles_of(index);
+        }
+        self.slow_store = Slow::default();
+        self.store_busy_until = Micros(0);
+    }
+
+    /// The same for one node.
+    pub fn end_troubles_of(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.paused_until = Micros(0);
+        node.cut_until = [Micros(0); 2];
+        node.slow = Default::default();
+    }
+
+    /// A node flushes everything and leaves.
+    pub fn leave(&mut self, index: usize) {
+        let clock = self.node_clock(index);
+        self.nodes[index].core.leave(clock);
+        self.pump();
     }
 
     fn lose_link(&mut self, index: usize) {

@@ -63,6 +63,7 @@ impl Process {
                 let write = Request::Write { ino, offset: 0, data, append: false, kill_privileges: false };
                 match self.call(write).await {
                     Reply::Written { .. } => {}
+                    Reply::Error(error) if self.may_refuse(&error) => {}
                     other => self.fault(&format!("write to shared ino {ino} answered {other:?}")),
                 }
                 self.kernel(|k| {
@@ -74,6 +75,7 @@ impl Process {
             }
             Reply::Entry(_) | Reply::Done => {}
             Reply::Error(FsError::Exists | FsError::NotFound | FsError::Stale) => {}
+            Reply::Error(error) if self.may_refuse(&error) => {}
             other => self.fault(&format!("a change of shared names answered {other:?}")),
         }
     }
@@ -116,6 +118,7 @@ impl Process {
             Reply::Error(FsError::Exists) => {
                 self.world.borrow_mut().winners.entry((dir, name)).or_default();
             }
+            Reply::Error(error) if self.may_refuse(&error) => {}
             other => self.fault(&format!("exclusive create answered {other:?}")),
         }
     }
@@ -126,6 +129,7 @@ impl Process {
         let open = OpenMode { write: true, append: true, ..OpenMode::default() };
         let opened = match self.call(Request::Open { ino: Ino(ino), open }).await {
             Reply::Opened(opened) => opened,
+            Reply::Error(error) if self.may_refuse(&error) => return,
             other => self.fault(&format!("open answered {other:?}")),
         };
         for _ in 0..1 + self.random(3) {
@@ -135,6 +139,7 @@ impl Process {
                 Request::Write { ino: Ino(ino), offset: 0, data, append: true, kill_privileges: false };
             match self.call(write).await {
                 Reply::Written { len: 16, .. } => self.state(|s| s.appended += 1),
+                Reply::Error(error) if self.may_refuse(&error) => break,
                 other => self.fault(&format!("append answered {other:?}")),
             }
             self.kernel(|k| k.attrs.remove(&Ino(ino)));
@@ -160,6 +165,7 @@ impl Process {
             .await
         {
             Reply::Opened(opened) => opened,
+            Reply::Error(error) if self.may_refuse(&error) => return,
             other => self.fault(&format!("open answered {other:?}")),
         };
         let owner = LockOwner(self.id as u64 + 1);
@@ -182,9 +188,10 @@ impl Process {
                         self.fault(&format!("process {other} holds the lock too"));
                     }
                 }
-                let data = self.read_pages(ino).await;
-                let old = data.get(..8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
-                self.write_at(ino, 0, (old + 1).to_le_bytes().to_vec()).await;
+                if let Some(data) = self.read_pages(ino).await {
+                    let old = data.get(..8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+                    self.write_at(ino, 0, (old + 1).to_le_bytes().to_vec()).await;
+                }
                 self.kernel(|k| drop(k.pages.remove(&Ino(ino))));
                 {
                     let mut world = self.world.borrow_mut();
@@ -205,6 +212,34 @@ impl Process {
         self.expect("release", found, Ok(()));
     }
 
+    /// Changes its own place of a file that is so long that its extents have pages of their own.
+    pub(super) async fn far(&self) {
+        let ino = self.fixed(b"far").await;
+        let open = OpenMode { write: true, ..OpenMode::default() };
+        let opened = match self.call(Request::Open { ino: Ino(ino), open }).await {
+            Reply::Opened(opened) => opened,
+            Reply::Error(error) if self.may_refuse(&error) => return,
+            other => self.fault(&format!("open answered {other:?}")),
+        };
+        let offset = (1 + self.id as u64) << 25;
+        let found = self.read_range(ino, offset, 8).await.unwrap_or_default();
+        let known = self.state(|s| s.far.take());
+        let number = found.try_into().map_or(0, u64::from_le_bytes);
+        if known.is_some_and(|known| known != number) && !self.is_doubtful(ino) {
+            self.fault(&format!("at {offset} of ino {ino} is {number}, expected {known:?}"));
+        }
+        let data = WriteData((number + 1).to_le_bytes().into());
+        let write = Request::Write { ino: Ino(ino), offset, data, append: false, kill_privileges: false };
+        match self.call(write).await {
+            Reply::Written { .. } => self.state(|s| s.far = Some(number + 1)),
+            Reply::Error(error) if self.may_refuse(&error) => {}
+            other => self.fault(&format!("write answered {other:?}")),
+        }
+        self.kernel(|k| k.attrs.remove(&Ino(ino)));
+        let found = self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: None }).await;
+        self.expect("release", found, Ok(()));
+    }
+
     /// Reads what another process writes.
     pub(super) async fn peek(&self) {
         let dir = self.shared().await;
@@ -217,7 +252,7 @@ impl Process {
         match self.call(Request::Open { ino: Ino(ino), open: OpenMode::default() }).await {
             Reply::Opened(opened) => {
                 let changes = self.kernel(|k| k.changes_of(Ino(ino)));
-                if name != b"log" && !self.kernel(|k| k.pages.contains_key(&Ino(ino))) {
+                if name != b"log" && name != b"far" && !self.kernel(|k| k.pages.contains_key(&Ino(ino))) {
                     match self
                         .call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20, noatime: false })
                         .await
@@ -231,6 +266,7 @@ impl Process {
                         }
                         // Something else has the name by now.
                         Reply::Error(FsError::IsDirectory) => {}
+                        Reply::Error(error) if self.may_refuse(&error) => {}
                         other => self.fault(&format!("read answered {other:?}")),
                     }
                 }
