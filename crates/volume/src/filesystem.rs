@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::VolumeError;
 
@@ -11,7 +12,7 @@ const REFUSED: &[(u32, &str)] = &[
     (0x0000_517B, "SMB"),
     (0xFE53_4D42, "SMB"),
     (0xFF53_4D42, "CIFS"),
-    (0x6573_5546, "a FUSE file system"),
+    (FUSE, "a FUSE file system"),
     (0x0102_1997, "9P"),
     (0x5346_414F, "AFS"),
     (0x6B41_4653, "AFS"),
@@ -34,11 +35,24 @@ fn refused_name(magic: u32) -> Option<&'static str> {
     REFUSED.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
 }
 
+const FUSE: u32 = 0x6573_5546;
+
+/// Whether a FUSE file system will do in this process.
+static ACCEPTS_FUSE: AtomicBool = AtomicBool::new(false);
+
+/// Lets volumes of this process lie on a FUSE file system. For tests with disks that fail and lose power, which are served
+/// by FUSE: who takes a volume's disk for local must know that it is.
+#[doc(hidden)]
+pub fn accept_fuse() {
+    ACCEPTS_FUSE.store(true, Ordering::Relaxed);
+}
+
 /// Refuses a directory on a network, cluster or FUSE file system.
 pub(crate) fn check_local(path: &Path, dir: impl AsFd) -> Result<(), VolumeError> {
     let stat = rustix::fs::fstatfs(dir).map_err(|e| VolumeError::io("examine the file system", path, e))?;
+    let is_accepted = |magic: u32| magic == FUSE && ACCEPTS_FUSE.load(Ordering::Relaxed);
     // The field's width and sign differ between architectures; magic numbers have 32 bits.
-    match refused_name(stat.f_type as u32) {
+    match refused_name(stat.f_type as u32).filter(|_| !is_accepted(stat.f_type as u32)) {
         Some(filesystem) => Err(VolumeError::NetworkFilesystem { path: path.to_owned(), filesystem }),
         None => Ok(()),
     }

@@ -24,6 +24,7 @@ mod volume_dir;
 
 pub use election::MasterLock;
 pub use error::VolumeError;
+pub use filesystem::accept_fuse;
 pub use format::{FormatOptions, format};
 pub use header::{FORMAT_VERSION, Header, VolumeId};
 pub use reserve::{ReserveWatch, Space};

@@ -53,6 +53,16 @@ impl Scratch {
     }
 
     pub fn formatted(format: &FormatOptions) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("holdfast-node-{}-{number}", std::process::id()));
+        let scratch = Self::empty(&dir)?;
+        volume::format(&scratch.volume(), format).unwrap();
+        Some(scratch)
+    }
+
+    /// One without a volume yet, at `dir`.
+    pub fn empty(dir: &Path) -> Option<Self> {
         static LOGGER: Once = Once::new();
         LOGGER.call_once(|| {
             let level = std::env::var("HOLDFAST_LOG").ok().and_then(|text| text.parse().ok());
@@ -63,13 +73,9 @@ impl Scratch {
             println!("SKIPPED: mounting needs root and /dev/fuse");
             return None;
         }
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("holdfast-node-{}-{number}", std::process::id()));
-        _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        volume::format(&dir.join("vol"), format).unwrap();
-        Some(Self { dir })
+        _ = std::fs::remove_dir_all(dir);
+        std::fs::create_dir_all(dir).unwrap();
+        Some(Self { dir: dir.to_owned() })
     }
 
     pub fn volume(&self) -> PathBuf {
