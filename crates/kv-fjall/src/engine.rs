@@ -14,7 +14,7 @@ use std::{
 
 use fjall::{AbstractTree, Database, Keyspace, PersistMode, Readable, Snapshot, UserValue};
 use kv::{
-    Batch, Claim, Direction, Engine, EngineError, FileWitness, Generation, KeyRange, Mark, Page,
+    Batch, Claim, Direction, Engine, EngineError, FileWitness, Generation, KeyRange, Mark, Pace, Page,
     RESERVED_KEY, Reserved, Result, ScanLimit, Seq, Witness,
 };
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use crate::{
     Options,
     failure::{During, explain_background, guarded},
     journal::JournalSync,
-    open,
+    manifest, open,
 };
 
 /// A volume in a directory, on fjall.
@@ -259,6 +259,10 @@ impl Engine for FjallEngine {
             path: self.dir.clone(),
             source,
         })
+    }
+
+    fn verify(&self, pace: &mut Pace<'_>) -> Result<Vec<EngineError>> {
+        manifest::verify(&self.engine_dir, pace)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

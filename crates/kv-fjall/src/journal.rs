@@ -62,21 +62,24 @@ pub(crate) fn check(dir: &Path, witness: Mark) -> Result<Contents> {
             }
             Stop::Torn if !is_last => broken = Some(path),
             Stop::Damaged { .. } | Stop::Torn => {
-                check_reaches(contents.last, witness, dir)?;
+                check_reaches(contents.last, witness, path)?;
                 cut(path, scan.valid_len)?;
             }
         }
     }
-    if contents.last.is_some() {
-        check_reaches(contents.last, witness, dir)?;
-    }
+    let Some((_, newest)) = paths.last() else {
+        // fjall makes a journal, durably, before it writes to it and before it removes another.
+        return Err(EngineError::corrupt("there is no journal (`NUMBER.jnl`)", dir));
+    };
+    check_reaches(contents.last, witness, newest)?;
     Ok(contents)
 }
 
-fn check_reaches(last: Option<Reserved>, witness: Mark, dir: &Path) -> Result<()> {
+/// `path` is the journal that ends where the witness should be reached.
+fn check_reaches(last: Option<Reserved>, witness: Mark, path: &Path) -> Result<()> {
     match last {
         Some(last) if last.seq < witness.seq => {
-            Err(EngineError::Behind { engine_seq: last.seq, witness_seq: witness.seq, path: dir.into() })
+            Err(EngineError::Behind { engine_seq: last.seq, witness_seq: witness.seq, path: path.into() })
         }
         // Without a batch the tables decide, once fjall has opened them.
         Some(_) | None => Ok(()),
@@ -92,6 +95,11 @@ fn cut(path: &Path, len: u64) -> Result<()> {
             .and_then(|file| file.set_len(len).and_then(|()| file.sync_all()))
     };
     cut().map_err(|source| EngineError::write("cutting the journal's tail", path, source))
+}
+
+/// The journal that is written to.
+pub(crate) fn newest(dir: &Path) -> Option<PathBuf> {
+    list(dir).ok()?.pop().map(|(_, path)| path)
 }
 
 /// Lists the journals, oldest first.

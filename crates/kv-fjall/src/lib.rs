@@ -16,6 +16,8 @@
 //!   and a hole, a flipped byte or an end before the witness is reported with nothing changed on disk.
 //! - fjall deletes a keyspace that its own catalogue does not name, and makes a new one where files are gone.
 //!   So what must be there is checked first.
+//! - lsm-tree writes checksums of manifests and tables and compares neither, and a panic of its own while it opens would end the
+//!   process. So manifests are checked before fjall sees them, and tables by [`kv::Engine::verify`] (module `manifest`).
 //! - fjall's own sync holds its journal lock, which stops commits for as long as the disk takes. So the journal
 //!   file is synced through a descriptor of ours.
 //! - fjall's commit waits without end for a background thread that may have died. So the wait is ours, ends
@@ -29,6 +31,7 @@
 mod engine;
 mod failure;
 mod journal;
+mod manifest;
 mod open;
 mod options;
 

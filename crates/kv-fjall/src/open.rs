@@ -13,6 +13,7 @@ use crate::{
     Options,
     failure::{During, guarded},
     journal::{self, Contents},
+    manifest,
 };
 
 /// An opened and claimed volume.
@@ -43,14 +44,15 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         check_layout(&engine_dir)?;
         journal::check(&engine_dir, witness.mark())?
     };
-    let (database, keyspace) = open_fjall(&engine_dir, options)?;
+    let (database, keyspace) =
+        open_fjall(&engine_dir, options).map_err(|error| name_file(&engine_dir, error))?;
     sync_names(dir, &engine_dir)?;
     let stored = if is_new {
         Reserved::default()
     } else {
-        check_opened(&database, &keyspace, contents, witness.mark(), &engine_dir).inspect_err(|error| {
-            leave_marker(&dir.join(DAMAGED), error);
-        })?
+        check_opened(&database, &keyspace, contents, witness.mark(), &engine_dir)
+            .map_err(|error| name_file(&engine_dir, error))
+            .inspect_err(|error| leave_marker(&dir.join(DAMAGED), error))?
     };
     refuse_unless_newer(Mark { seq: stored.seq, generation: stored.generation }, claim)?;
 
@@ -159,13 +161,16 @@ fn remove_if_there(dir: &Path) -> io::Result<()> {
 fn check_layout(engine_dir: &Path) -> Result<()> {
     for name in ["version", "lock", "keyspaces/0/current", "keyspaces/1/current"] {
         let path = engine_dir.join(name);
-        match path.try_exists() {
-            Ok(true) => {}
-            Ok(false) => return Err(EngineError::corrupt("file is missing", path)),
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => {}
+            Ok(_) => return Err(EngineError::corrupt("is no file", path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(EngineError::corrupt("file is missing", path));
+            }
             Err(source) => return Err(EngineError::Io { what: "looking for a file", path, source }),
         }
     }
-    Ok(())
+    manifest::check(engine_dir)
 }
 
 fn open_fjall(engine_dir: &Path, options: Options) -> Result<(Database, Keyspace)> {
@@ -178,6 +183,20 @@ fn open_fjall(engine_dir: &Path, options: Options) -> Result<(Database, Keyspace
             .keyspace("kv", || KeyspaceCreateOptions::default().max_memtable_size(options.memtable_bytes))?;
         Ok((database, keyspace))
     })
+}
+
+/// Says which file is damaged where fjall could not read one: it does not tell.
+fn name_file(engine_dir: &Path, error: EngineError) -> EngineError {
+    let EngineError::Corrupt { what, path, source } = error else { return error };
+    let cause = source.as_ref().and_then(|source| source.downcast_ref());
+    if matches!(cause, Some(fjall::Error::JournalRecovery(_))) {
+        return EngineError::Corrupt { what, path: journal::newest(engine_dir).unwrap_or(path), source };
+    }
+    if matches!(cause, Some(fjall::Error::InvalidVersion(_))) {
+        return EngineError::Corrupt { what, path: engine_dir.join("version"), source };
+    }
+    let found = manifest::verify(engine_dir, &mut |_| true).ok().and_then(|damage| damage.into_iter().next());
+    found.unwrap_or(EngineError::Corrupt { what, path, source })
 }
 
 /// Compares what fjall opened with the journals and the witness; returns the newest reserved record.
@@ -213,7 +232,8 @@ fn check_opened(
         return Err(EngineError::corrupt("the reserved record is missing", engine_dir));
     };
     if stored.seq < witness.seq {
-        let path = engine_dir.into();
+        // The tables are whole, or fjall would not have opened: what is missing was in the journals.
+        let path = journal::newest(engine_dir).unwrap_or_else(|| engine_dir.into());
         return Err(EngineError::Behind { engine_seq: stored.seq, witness_seq: witness.seq, path });
     }
     if contents.last.is_some_and(|last| last.seq != stored.seq) {

@@ -359,3 +359,79 @@ fn list_files(dir: &Path, found: &mut Vec<PathBuf>) {
         if path.is_dir() { list_files(&path, found) } else { found.push(path) }
     }
 }
+
+/// A volume with tables in both keyspaces, and its files below `engine/keyspaces`.
+fn with_tables() -> (Scratch, Vec<PathBuf>) {
+    let scratch = Scratch::new("tables");
+    let options = Options { memtable_bytes: 64 << 10, ..Options::default() };
+    let engine = FjallEngine::open(scratch.path(), options, kv::Claim::new(1)).unwrap();
+    (1..=100).for_each(|seq| engine.commit(batch(seq, 5_000)).unwrap());
+    engine.sync().unwrap();
+    assert!(engine.verify(&mut |_| true).unwrap().is_empty());
+    drop(engine);
+    // An opening removes what is left of earlier manifests, and may write another.
+    let mut found = Vec::new();
+    for generation in 2.. {
+        drop(open(scratch.path(), generation).unwrap());
+        let before = std::mem::replace(&mut found, keyspace_files(scratch.path()));
+        if before == found {
+            break;
+        }
+    }
+    let tables = found.iter().filter(|path| path.parent().unwrap().ends_with("tables")).count();
+    assert!(tables >= 2 && found.len() >= tables + 4, "{found:?}");
+    (scratch, found)
+}
+
+fn keyspace_files(volume: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    list_files(&volume.join("engine/keyspaces"), &mut found);
+    found.iter().map(|path| path.strip_prefix(volume).unwrap().to_owned()).collect()
+}
+
+/// What lsm-tree asserts of its files ended the process: a database that is dropped while it panics panics again.
+#[test]
+fn a_directory_in_place_of_any_file_is_refused_by_its_name() {
+    let (scratch, files) = with_tables();
+    for file in files {
+        let copy = Scratch::new("directory");
+        copy_tree(scratch.path(), copy.path());
+        fs::remove_file(copy.path().join(&file)).unwrap();
+        fs::create_dir(copy.path().join(&file)).unwrap();
+        let message = refused_or_unreadable(copy.path());
+        assert!(message.contains(file.to_str().unwrap()), "{message}");
+    }
+}
+
+fn refused_or_unreadable(dir: &Path) -> String {
+    match open(dir, 1_000) {
+        Err(error @ (EngineError::Corrupt { .. } | EngineError::Io { .. })) => error.to_string(),
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => panic!("it is served"),
+    }
+}
+
+/// Every byte of manifests and of what points to them; of tables, which are read only in part, by `verify`.
+#[test]
+fn a_byte_flipped_in_a_manifest_or_table_is_found_by_the_name_of_its_file() {
+    let (scratch, files) = with_tables();
+    for file in files {
+        let len = fs::metadata(scratch.path().join(&file)).unwrap().len();
+        let is_table = file.parent().unwrap().ends_with("tables");
+        let step = if is_table { len as usize / 10 } else { 5 };
+        for offset in (0..len).step_by(step.max(1)) {
+            let copy = Scratch::new("flip");
+            copy_tree(scratch.path(), copy.path());
+            flip(&copy.path().join(&file), offset);
+            let found = match open(copy.path(), 1_000) {
+                Ok(engine) if is_table => engine.verify(&mut |_| true).unwrap().remove(0),
+                Ok(_) => panic!("{} at {offset}: served", file.display()),
+                Err(error) => error,
+            };
+            let is_named = |name: &Path| found.to_string().contains(name.to_str().unwrap());
+            // A pointer to nowhere is told by what it points to.
+            let pointer = file.ends_with("current") && found.to_string().contains("current");
+            assert!(is_named(&file) || pointer, "{} at {offset}: {found}", file.display());
+        }
+    }
+}

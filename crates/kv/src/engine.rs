@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Batch, Result};
+use crate::{Batch, EngineError, Result};
 
 /// Number of a batch: 1 for the first, one more for each next. 0 means that nothing was committed yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +158,9 @@ pub fn scan_all(engine: &dyn Engine, mut range: KeyRange, mut each: impl FnMut(E
 /// A page of [`scan_all`].
 const SCAN_PAGE: ScanLimit = ScanLimit { entries: 4096, bytes: 1 << 20 };
 
+/// Is told how many bytes were read, waits if that was too fast, and answers whether to go on.
+pub type Pace<'a> = dyn FnMut(u64) -> bool + 'a;
+
 /// An opened engine: ordered records of one volume, written by one master under one generation.
 ///
 /// All methods may be called from several threads. One thread commits; a second may `sync` meanwhile.
@@ -213,6 +216,14 @@ pub trait Engine: Send + Sync {
     ///
     /// `Io`, `Unavailable`.
     fn disk_bytes(&self) -> Result<u64>;
+
+    /// Reads what the engine keeps in files of its own, beside the records, and compares it with its checksums; returns what
+    /// is damaged. May run beside everything else. Records that are read are checked in any case.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get), where it cannot be told what there is to read.
+    fn verify(&self, pace: &mut Pace<'_>) -> Result<Vec<EngineError>>;
 
     /// Syncs, ends the engine's threads and gives the volume free.
     ///
