@@ -1,9 +1,9 @@
 //! Everything that the engine holds, read once and boiled down to what the rules compare.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use chunk::{ExtentMap, SegmentStore};
-use kv::{Engine, KeyRange, RESERVED_KEY};
+use kv::{Engine, KeyRange, Pace, RESERVED_KEY};
 use meta::{
     Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, MemberRecord,
     OrphanRecord, ResultRecord, SegmentRecord, StoredInode, Totals, VolumeRecord, Xattrs, value_decode,
@@ -11,7 +11,9 @@ use meta::{
 use types::{Decode, Ino, Name, NodeId, SegmentId};
 
 use crate::CheckError;
+use crate::data::{DataCheck, DataFaults, Extents, Named};
 use crate::report::{FaultKind, Report};
+use crate::scrub::verify_engine;
 use crate::segments::Segments;
 
 /// What to compare with.
@@ -37,8 +39,9 @@ pub struct Facts {
     pub(crate) segments: BTreeMap<SegmentId, SegmentRecord>,
     pub(crate) live: BTreeMap<SegmentId, u64>,
     pub(crate) stored: Segments,
-    /// Inodes whose missing or bad data was reported.
-    data_reported: BTreeSet<Ino>,
+    data_faults: DataFaults,
+    /// To be read, where all data are.
+    extents: Extents,
     bucket: Bucket,
 }
 
@@ -103,6 +106,17 @@ struct Bucket {
 impl Facts {
     /// Reads everything.
     pub fn read(engine: &dyn Engine, options: &Options<'_>) -> Result<Self, CheckError> {
+        Self::try_read(engine, options).map_err(|error| match error {
+            // The engine does not tell which of its files it was.
+            CheckError::Engine(error) => match engine.verify(&mut |_| true) {
+                Ok(damage) => CheckError::Engine(damage.into_iter().next().unwrap_or(error)),
+                Err(named) => CheckError::Engine(named),
+            },
+            error => error,
+        })
+    }
+
+    fn try_read(engine: &dyn Engine, options: &Options<'_>) -> Result<Self, CheckError> {
         let mut facts = Self::default();
         if let Some(store) = options.store {
             facts.stored = Segments::read(store)?;
@@ -113,6 +127,15 @@ impl Facts {
         kv::scan_all(engine, KeyRange::new(vec![0], vec![0xff; 32]), |(key, value)| {
             facts.take(&key, &value, options);
         })?;
+        if let Some(store) = options.store.filter(|_| options.reads_data) {
+            let pace: &mut Pace<'_> = &mut |_| true;
+            verify_engine(engine, pace, &mut facts.report);
+            let faults = std::mem::take(&mut facts.data_faults);
+            let mut check = DataCheck { store, pace, is_named: None, faults };
+            check.run(std::mem::take(&mut facts.extents), &facts.stored, &mut facts.report)?;
+            facts.data_faults = check.faults;
+        }
+        std::mem::take(&mut facts.data_faults).report(&mut facts.report);
         Ok(facts)
     }
 
@@ -340,23 +363,13 @@ impl Facts {
             let segment = extent.segment();
             *self.live.entry(segment).or_default() += u64::from(extent.len());
             self.check_segment(key, Some(ino), segment);
-            let Some(store) = options.store else { continue };
-            if self.data_reported.contains(&ino) {
+            if options.store.is_none() {
                 continue;
             }
-            let end = extent.run().offset() + u64::from(extent.run().len());
-            if self.stored.len_of(segment).is_none_or(|len| len < end) {
-                let len =
-                    self.stored.len_of(segment).map_or("missing".to_owned(), |len| format!("{len} bytes"));
-                let what = format!("bytes up to {end} of segment {segment} are named, which is {len}");
-                self.report.add(FaultKind::MissingData, key, Some(ino), what);
-                self.data_reported.insert(ino);
-            } else if options.reads_data {
-                self.report.counts.data_bytes_read += u64::from(extent.len());
-                if let Err(error) = chunk::verify_extent(store, ino, extent) {
-                    self.report.add(FaultKind::BadData, key, Some(ino), error.to_string());
-                    self.data_reported.insert(ino);
-                }
+            let named = Named { key, ino, extent: extent.clone() };
+            match options.reads_data {
+                true => self.extents.entry(segment).or_default().push(named),
+                false => _ = self.data_faults.check_length(&named, &self.stored),
             }
         }
     }
@@ -390,7 +403,7 @@ impl Attr {
 }
 
 /// The inode that a key is about.
-fn ino_of(key: Key) -> Option<Ino> {
+pub(crate) fn ino_of(key: Key) -> Option<Ino> {
     match key {
         Key::Inode(ino)
         | Key::Content(ino)

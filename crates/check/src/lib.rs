@@ -4,22 +4,25 @@
 //! Nothing is guessed: what can be counted is counted anew, what nobody needs is removed, and both only if every
 //! record that could say otherwise was read.
 
+mod data;
 mod dump;
 mod engine_store;
 mod facts;
 mod repair;
 mod report;
 mod rules;
+mod scrub;
 mod segments;
 
 pub use dump::{DumpError, dump, load};
 pub use facts::{Facts, Options};
 pub use repair::{Repaired, repair};
 pub use report::{Counts, Fault, FaultKind, Report, Severity};
+pub use scrub::{Neighbours, Scrubbed, scrub};
 
 /// Reads everything and compares it with itself, and with the segments if they are given.
 ///
-/// Takes about 200 bytes of memory for each inode.
+/// Takes about 200 bytes of memory for each inode, and 100 for each extent if data are read.
 ///
 /// # Errors
 ///

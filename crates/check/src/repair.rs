@@ -50,6 +50,7 @@ fn is_certain(report: &Report) -> bool {
     use FaultKind as K;
     let doubtful = [
         K::Damaged,
+        K::DamagedEngine,
         K::UnknownKey,
         K::BadRecord,
         K::OutOfBounds,

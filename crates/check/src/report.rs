@@ -1,5 +1,7 @@
 //! What a check found.
 
+use std::ops::Range;
+
 use meta::{Key, KeyText};
 use types::Ino;
 
@@ -44,6 +46,8 @@ pub struct Fault {
     pub path: Option<String>,
     /// What was found, and what should be.
     pub what: String,
+    /// Byte ranges of the file that cannot be read, if that is the fault; ascending.
+    pub ranges: Vec<Range<u64>>,
 }
 
 /// Whether a finding is damage.
@@ -127,6 +131,10 @@ kinds! {
     MissingData = "missing-data", Fault;
     /// Stored bytes are not those that were written.
     BadData = "bad-data", Fault;
+    /// A segment's own headers do not lead to bytes that files need: they can be read, and not be moved or salvaged.
+    DamagedSegment = "damaged-segment", Fault;
+    /// A file of the metadata engine is damaged.
+    DamagedEngine = "damaged-engine-file", Fault;
     /// A segment's count of live bytes is not what extents name.
     WrongLiveBytes = "wrong-live-bytes", Fault;
     /// The volume's totals are not the sums.
@@ -135,6 +143,8 @@ kinds! {
     DeadOrphan = "dead-orphan", Note;
     /// A segment that no extent names.
     UnusedSegment = "unused-segment", Note;
+    /// Stored bytes that no file needs are damaged, or torn by a death.
+    DeadDamage = "damaged-dead-bytes", Note;
     /// A node that has not left in order.
     DeadMember = "dead-member", Note;
 }
@@ -162,7 +172,7 @@ impl Report {
             self.more += 1;
             return;
         }
-        self.faults.push(Fault { kind, key, ino, path: None, what });
+        self.faults.push(Fault { kind, key, ino, path: None, what, ranges: Vec::new() });
     }
 }
 

@@ -294,4 +294,4 @@ fn path_of(engine: &dyn Engine, facts: &Facts, ino: Ino) -> Option<String> {
 }
 
 /// Names of a path that is shown; deeper ones begin with the inode they begin at.
-const DEPTH_MAX: usize = 4096;
+pub(crate) const DEPTH_MAX: usize = 4096;

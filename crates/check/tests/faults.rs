@@ -104,6 +104,12 @@ const PLANTS: &[(FaultKind, Option<Ino>, Plant)] = &[
         chunk::SegmentStore::delete(&v.store, SegmentId(1)).unwrap();
     }),
     (FaultKind::BadData, Some(EXTENTS), |v| v.store.corrupt(SegmentId(1), 1000)),
+    (FaultKind::DamagedSegment, Some(EXTENTS), |v| v.store.corrupt(SegmentId(1), 80)),
+    (FaultKind::DeadDamage, None, |v| {
+        chunk::SegmentStore::create(&v.store, SegmentId(50)).unwrap();
+        let junk = std::io::IoSlice::new(&[1; 500]);
+        chunk::SegmentStore::write_at(&v.store, SegmentId(50), 0, &[junk]).unwrap();
+    }),
     (FaultKind::WrongLiveBytes, None, |v| {
         v.edit(first_segment(), |record: &mut SegmentRecord| record.live_bytes += 1);
     }),
@@ -145,7 +151,8 @@ fn every_kind_of_damage_is_found_and_named() {
     let planted: std::collections::BTreeSet<FaultKind> = PLANTS.iter().map(|(kind, ..)| *kind).collect();
     let all: std::collections::BTreeSet<FaultKind> = FaultKind::ALL.iter().copied().collect();
     let missing: Vec<_> = all.difference(&planted).collect();
-    assert_eq!(missing, [&FaultKind::DeadOrphan], "a kind that nothing plants");
+    // An engine in memory has no files.
+    assert_eq!(missing, [&FaultKind::DamagedEngine, &FaultKind::DeadOrphan], "a kind that nothing plants");
 }
 
 #[test]

@@ -201,7 +201,9 @@ impl SegmentStore for DirStore {
             let entry = entry.map_err(failed)?;
             let Some(segment) = entry.file_name().to_str().and_then(segment_of) else { continue };
             match entry.metadata() {
-                Ok(metadata) => segments.push((segment, metadata.len())),
+                Ok(metadata) if metadata.is_file() => segments.push((segment, metadata.len())),
+                // Whatever it is, it holds nothing.
+                Ok(_) => {}
                 // Removed since the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed(error)),

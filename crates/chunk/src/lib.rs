@@ -29,7 +29,7 @@ pub use format::{
 pub use live::{Freed, LiveDeltas};
 pub use map::{ExtentMap, Piece};
 pub use mem_store::{Fault, Losses, MemStore};
-pub use read::{read_extent, verify_extent};
+pub use read::{bad_ranges, read_extent, verify_extent};
 pub use scan::{ScanItem, SegmentScan, StoredRun, scan_segment, verify_run};
 pub use store::{Action, SegmentStore, Space};
 pub use writer::{

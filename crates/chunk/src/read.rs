@@ -69,6 +69,23 @@ pub fn verify_extent(store: &dyn SegmentStore, ino: Ino, extent: &Extent) -> Res
     read_extent(store, ino, extent, extent.range(), &mut out)
 }
 
+/// Which bytes of the file cannot be read through `extent`, by blocks. Reads each of them.
+pub fn bad_ranges(store: &dyn SegmentStore, ino: Ino, extent: &Extent) -> Vec<Range<u64>> {
+    let mut bad = Vec::new();
+    let mut start = extent.file_offset();
+    while start < extent.end() {
+        let within = start - extent.file_offset() + u64::from(extent.skip());
+        let block_end = start + u64::from(CHECKSUM_BLOCK) - within % u64::from(CHECKSUM_BLOCK);
+        let end = block_end.min(extent.end());
+        let mut out = vec![0; (end - start) as usize];
+        if read_extent(store, ino, extent, start..end, &mut out).is_err() {
+            bad.push(start..end);
+        }
+        start = end;
+    }
+    bad
+}
+
 /// Says which file a damaged segment concerns.
 fn name_content(error: ChunkError, ino: Ino, file_offset: u64) -> ChunkError {
     match error {

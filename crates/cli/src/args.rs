@@ -30,6 +30,8 @@ pub enum Command {
     Stat(StatArgs),
     /// Check an unmounted volume, and repair what needs no guess
     Fsck(FsckArgs),
+    /// Read everything a volume holds, mounted or not, and compare it with its checksums
+    Scrub(ScrubArgs),
     /// Write all metadata of an unmounted volume as text
     Dump(DumpArgs),
     /// Read metadata written by `dump` into an unmounted volume whose metadata are empty
@@ -149,6 +151,26 @@ pub struct FsckArgs {
     pub json: bool,
 }
 
+/// Arguments of `scrub`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 no damage, 4 damage, 8 could not be read, 16 wrong usage. Nothing is changed: restore \
+the files named from a backup. `fsck` compares the records of an unmounted volume with each other as well."
+)]
+pub struct ScrubArgs {
+    /// Directory of the volume, or where it is mounted
+    pub volume: PathBuf,
+    /// Read at most so many MB (10^6 bytes) a second; by default 50 of a mounted volume, else as fast as it goes
+    #[arg(long, value_name = "MB/S", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Show damage to bytes that no file needs too
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `dump`.
 #[derive(Debug, clap::Args)]
 pub struct DumpArgs {
@@ -189,6 +211,11 @@ fn size(text: &str) -> Result<u64, String> {
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let parsed = units::parse_seconds(text).filter(|interval| !interval.is_zero());
     parsed.ok_or_else(|| "expected seconds above zero, like 1 or 0.5".to_owned())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let parsed = text.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+    parsed.ok_or_else(|| "expected megabytes a second above zero, like 50 or 0.5".to_owned())
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! - `stat`: [`obs::Snapshot::to_json`] and beside it `uptime_seconds`.
 //! - `status`: `node`, `host`, `pid`, `mountpoint`, `role` (`master` or `member`), `epoch`, `master` (node),
 //!   `unflushed_mutations`, `unflushed_bytes`; from a master also `members`, an array of such objects.
+//! - `scrub RATE`, of the master: white space at least every few seconds, then what a scrub at so many bytes a second
+//!   found, in the form of [`node::report_json`].
 //! - `umount`: the node answers white space at once and keeps the connection open until it has been
 //!   unmounted (the asker does that) and has flushed; then `clean` (boolean) and, if not, `error`.
 

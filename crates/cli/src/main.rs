@@ -56,6 +56,7 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Status(args) => commands::status::run(&args),
         Command::Stat(args) => commands::stat::run(&args),
         Command::Fsck(args) => commands::fsck::run(&args),
+        Command::Scrub(args) => commands::scrub::run(&args),
         Command::Dump(args) => commands::dump::dump(&args),
         Command::Load(args) => commands::dump::load(&args),
         Command::Install(args) => commands::install::run(&args),
@@ -63,11 +64,11 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
     }
 }
 
-/// mount(8) and umount(8) answer wrong usage with 1, fsck(8) with 16, our other commands with 2.
+/// mount(8) and umount(8) answer wrong usage with 1, fsck(8) and our scrub with 16, our other commands with 2.
 fn usage_code(argv: &[OsString]) -> i32 {
     match argv.get(1).and_then(|arg| arg.to_str()) {
         Some("mount" | "umount") => 1,
-        Some("fsck") => 16,
+        Some("fsck" | "scrub") => 16,
         Some(_) | None => 2,
     }
 }

@@ -245,6 +245,25 @@ fn fsck_answers_with_the_codes_of_fsck() {
 }
 
 #[test]
+fn scrub_answers_with_the_codes_of_fsck() {
+    let scratch = Scratch::new();
+    json(&holdfast(&["format", "vol", "--json"], &scratch.0));
+    let document = json(&holdfast(&["scrub", "vol", "--json"], &scratch.0));
+    assert_eq!((&document["clean"], &document["segments"]), (&Json::from(true), &Json::from(0)));
+    // A master that is no node: nobody can be asked.
+    let volume = Volume::open(&scratch.join("vol")).expect("a volume");
+    let lock = volume.try_elect().expect("nobody is in the way").expect("nobody else");
+    let (code, error) = code_and_error(&holdfast(&["scrub", "vol"], &scratch.0));
+    assert!(code == 8 && error.contains("no node says"), "{error}");
+    drop(lock);
+    assert_eq!(code_and_error(&holdfast(&["scrub", "nothing"], &scratch.0)).0, 8);
+    for wrong in [&["--rate", "0"][..], &["--rate", "fast"], &["--what"]] {
+        let (code, _) = code_and_error(&holdfast(&[&["scrub", "vol"], wrong].concat(), &scratch.0));
+        assert_eq!(code, 16, "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_dump_of_another_volume_is_not_loaded() {
     let scratch = Scratch::new();
     for name in ["one", "two"] {

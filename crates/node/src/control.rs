@@ -7,6 +7,7 @@
 //! | `stat` | all metrics, and `uptime_seconds`, `mountpoint`, `volume`, `node`, `version` |
 //! | `status` | this node's place in the volume; from the master also its `members` |
 //! | `waiting` | requests that wait: number, what for, age |
+//! | `scrub RATE` | of the master alone: white space now and then; what a scrub at so many bytes a second found; ends when the asker goes |
 //! | `umount` | white space at once and now and then; `clean` once unmounted (by the asker) and flushed |
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,6 +25,7 @@ use volume::Listener;
 use crate::clock;
 use crate::error::NodeError;
 use crate::link::Link;
+use crate::scrub;
 use crate::shell::{Membership, Shell};
 use crate::threads::{join, spawn};
 
@@ -100,6 +102,13 @@ fn answer(shell: &Shell, mut stream: UnixStream) {
             let end = wait_for_end(shell, &mut stream)?;
             write_json(&mut stream, &end)
         }
+        line if line.starts_with("scrub ") => match line["scrub ".len()..].parse() {
+            Ok(rate) => {
+                let found = scrub::scrub(shell, &mut stream, rate)?;
+                write_json(&mut stream, &found)
+            }
+            Err(_) => write_json(&mut stream, &json!({ "error": "no rate" })),
+        },
         other => write_json(&mut stream, &json!({ "error": format!("unknown question {other:?}") })),
     });
     if let Err(error) = answered {

@@ -7,13 +7,14 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use check::{CheckError, DumpError, Options, Repaired, Report};
+use check::{CheckError, DumpError, Neighbours, Options, Repaired, Report, Scrubbed};
 use chunk::SegmentStore;
 use kv::{Engine, KeyRange, Seq};
 use meta::{CookieKey, Key, KeyKind, MemberRecord};
 use volume::{MasterLock, Volume, VolumeError};
 
 use crate::error::NodeError;
+use crate::pacer::Pacer;
 use crate::process;
 use crate::service::open_engine;
 use crate::store::VolumeStore;
@@ -98,6 +99,22 @@ impl Offline {
             return Ok(Repaired::default());
         }
         Ok(check::repair(&*self.engine, &self.options(data))?)
+    }
+
+    /// Reads everything and compares it with its checksums, `bytes_per_second` at most.
+    pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Scrubbed, OfflineError> {
+        let mut pacer = Pacer::new(bytes_per_second);
+        let pace = &mut |bytes| {
+            pacer.wait_after(bytes, |time| {
+                std::thread::sleep(time);
+                true
+            });
+            true
+        };
+        if self.is_new() {
+            return Ok(Scrubbed { is_complete: true, ..Scrubbed::default() });
+        }
+        Ok(check::scrub(&*self.engine, &self.store, Neighbours::None, pace)?)
     }
 
     /// Writes all metadata as text. Returns how many records.

@@ -153,6 +153,10 @@ impl Service {
             log::error!("the last sync of the metadata failed: {}", describe(&error));
         }
         keep_reserve(shell);
+        // A scrub reads from it until it sees that it is to end.
+        while Arc::strong_count(&held.engine) > 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // The engine's threads end with it, before the lock is given up.
         drop(held.engine);
         drop(held.listener);
@@ -172,6 +176,12 @@ impl Service {
     /// The node in this process connects.
     pub fn connect_local(&self) {
         self.with_master(|master, clock| master.connected(clock, LOCAL));
+    }
+
+    /// The engine, unless stopped. Who has it gives it up soon after [`is_stopping`](Self::is_stopping): the volume stays
+    /// locked until then.
+    pub fn engine(&self) -> Option<Arc<dyn Engine>> {
+        self.held.lock().as_ref().map(|held| Arc::clone(&held.engine))
     }
 
     /// The master's own figures: epoch, members, and stored bytes and inodes.

@@ -193,7 +193,7 @@ impl Volume {
         live.collect()
     }
 
-    fn write(&self, ino: Ino, body: Body) {
+    pub fn write(&self, ino: Ino, body: Body) {
         let Key::Entry(parent, cookie) = self.entry_of(ino) else { unreachable!() };
         let mut entry: Dirent = self.read(Key::Entry(parent, cookie));
         let Child::Covered { inode } = &mut entry.child else { unreachable!() };

@@ -36,12 +36,7 @@ pub fn run(args: &FsckArgs) -> Result<(), Failure> {
 
 fn print(args: &FsckArgs, found: &Report, left: &Report, done: &[String]) {
     let is_shown = |fault: &&Fault| args.verbose || fault.kind.severity() == Severity::Fault;
-    for fault in found.faults.iter().filter(is_shown) {
-        println!("{fault}");
-    }
-    if found.more > 0 {
-        println!("and {} more", found.more);
-    }
+    print_faults(found.faults.iter().filter(is_shown), found.more);
     for line in done {
         println!("repaired: {line}");
     }
@@ -56,46 +51,31 @@ fn print(args: &FsckArgs, found: &Report, left: &Report, done: &[String]) {
     }
 }
 
+/// A line for each.
+pub fn print_faults(faults: impl Iterator<Item = impl std::fmt::Display>, more: u64) {
+    for fault in faults {
+        println!("{fault}");
+    }
+    if more > 0 {
+        println!("and {more} more");
+    }
+}
+
 fn count(report: &Report) -> u64 {
     let faults = report.faults.iter().filter(|fault| fault.kind.severity() == Severity::Fault);
     faults.count() as u64 + report.more
 }
 
 fn as_json(found: &Report, left: &Report, done: &[String]) -> Value {
-    let faults = |report: &Report| -> Vec<Value> {
-        let fault = |fault: &Fault| {
-            json!({
-                "kind": fault.kind.name(),
-                "is_fault": fault.kind.severity() == Severity::Fault,
-                "key": fault.key.to_string(),
-                "ino": fault.ino.map(|ino| ino.0),
-                "path": fault.path,
-                "what": fault.what,
-            })
-        };
-        report.faults.iter().map(fault).collect()
-    };
-    let counts = left.counts;
-    json!({
-        "clean": left.is_clean(),
-        "found": faults(found),
-        "found_more": found.more,
-        "repaired": done,
-        "left": faults(left),
-        "left_more": left.more,
-        "keys": counts.keys,
-        "inodes": counts.inodes,
-        "directories": counts.directories,
-        "names": counts.names,
-        "orphans": counts.orphans,
-        "extents": counts.extents,
-        "stored_bytes": counts.stored_bytes,
-        "segments": counts.segments,
-        "members": counts.members,
-        "data_bytes_read": counts.data_bytes_read,
-    })
+    let mut document = node::report_json(left);
+    document["found"] = node::faults_json(found).into();
+    document["found_more"] = json!(found.more);
+    document["repaired"] = json!(done);
+    document["left"] = node::faults_json(left).into();
+    document["left_more"] = json!(left.more);
+    document
 }
 
 const CORRECTED: u8 = 1;
-const UNCORRECTED: u8 = 4;
-const UNCHECKED: u8 = 8;
+pub const UNCORRECTED: u8 = 4;
+pub const UNCHECKED: u8 = 8;

@@ -10,5 +10,6 @@ mod counters;
 mod lab;
 mod mappings;
 mod privileges;
+mod scrub;
 mod system_mounts;
 mod users;

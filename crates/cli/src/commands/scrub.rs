@@ -1,0 +1,85 @@
+//! `holdfast scrub`.
+
+use std::path::PathBuf;
+
+use node::{Offline, OfflineError};
+use serde_json::Value as Json;
+use volume::{Volume, sources};
+
+use crate::args::ScrubArgs;
+use crate::backend::{self, ControlError};
+use crate::commands::fsck::{UNCHECKED, UNCORRECTED, print_faults};
+use crate::failure::{Failure, with_causes};
+use crate::units::show_size;
+
+/// Reads everything, of an unmounted volume itself, else by its master's node. Exit codes are those of fsck(8).
+pub fn run(args: &ScrubArgs) -> Result<(), Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
+    let path = volume_of(args);
+    let rate = args.rate.map(|rate| (rate * 1e6) as u64);
+    let document = match Offline::open(&path) {
+        Ok(offline) => {
+            let scrubbed = offline.scrub(rate).map_err(|error| failed(&error))?;
+            node::report_json(&scrubbed.report)
+        }
+        Err(OfflineError::Mounted { .. }) => {
+            let volume = Volume::open(&path).map_err(|error| failed(&error))?;
+            ask_master(&volume, rate.unwrap_or(RATE_MOUNTED))?
+        }
+        Err(error) => return Err(failed(&error)),
+    };
+    if args.json {
+        println!("{document:#}");
+    } else {
+        print(args, &document);
+    }
+    let faults = document["found"].as_array().into_iter().flatten().filter(|fault| fault["is_fault"] == true);
+    match faults.count() as u64 + document["found_more"].as_u64().unwrap_or(0) {
+        0 => Ok(()),
+        count => Err(Failure::fsck(format!("{count} faults"), UNCORRECTED)),
+    }
+}
+
+/// The volume of a mount point, or what was given.
+fn volume_of(args: &ScrubArgs) -> PathBuf {
+    let mounted = sources::find(&args.volume).ok().flatten().filter(sources::MountEntry::is_holdfast);
+    mounted.map_or_else(|| args.volume.clone(), |mount| mount.source)
+}
+
+/// Has the master's node scrub, at most `rate` bytes a second.
+fn ask_master(volume: &Volume, rate: u64) -> Result<Json, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
+    let names = volume.socket_names().map_err(|error| failed(&error))?;
+    for socket in names.iter().filter(|name| name.starts_with("node-")) {
+        match backend::ask(volume, socket, "status") {
+            Ok(status) if status["role"] == "master" => {}
+            Ok(_) | Err(ControlError::Connect(_)) => continue,
+            Err(error) => return Err(failed(&error)),
+        }
+        let found = backend::ask(volume, socket, &format!("scrub {rate}")).map_err(|error| failed(&error))?;
+        return match found["error"].as_str() {
+            Some(error) => Err(Failure::fsck(error, UNCHECKED)),
+            None => Ok(found),
+        };
+    }
+    Err(Failure::fsck("the volume is mounted, and no node says that it is its master", UNCHECKED))
+}
+
+fn print(args: &ScrubArgs, document: &Json) {
+    let faults: Vec<&Json> = document["found"].as_array().into_iter().flatten().collect();
+    let shown = faults.into_iter().filter(|fault| args.verbose || fault["is_fault"] == true);
+    print_faults(
+        shown.filter_map(|fault| fault["text"].as_str()),
+        document["found_more"].as_u64().unwrap_or(0),
+    );
+    let number = |key: &str| document[key].as_u64().unwrap_or(0);
+    println!(
+        "{} records, {} segments, {} of files read",
+        number("keys"),
+        number("segments"),
+        show_size(number("data_bytes_read"))
+    );
+}
+
+/// Where others work meanwhile and no rate is given.
+const RATE_MOUNTED: u64 = 50_000_000;
