@@ -38,6 +38,24 @@ const ALL: &[Long] = &[
         ],
         environment: &[],
     },
+    Long {
+        name: "power-engine",
+        minutes: 10,
+        cargo: &["test", "-p", "holdfast-kv-fjall", "--test", "power", "--", "--ignored", "--nocapture"],
+        environment: &[("HOLDFAST_CRASHES", "5000")],
+    },
+    Long {
+        name: "power-volume",
+        minutes: 10,
+        cargo: &["test", "-p", "holdfast-node", "--test", "power", "--", "--nocapture"],
+        environment: &[("HOLDFAST_CRASHES", "5000")],
+    },
+    Long {
+        name: "damage",
+        minutes: 4,
+        cargo: &["test", "-p", "holdfast-node", "--test", "damage", "--", "--nocapture"],
+        environment: &[("HOLDFAST_DAMAGE", "all")],
+    },
 ];
 
 const TRIALS: [&str; 8] =
