@@ -116,7 +116,7 @@ impl Rig {
                 Output::Send(ToMaster::Release { .. }) => self.released = true,
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
                 Output::Send(_) | Output::Reply(..) => {}
-                Output::Left | Output::Lost(_) => panic!("the node left"),
+                Output::Left | Output::Rejoin | Output::Lost(_) => panic!("the node left"),
             }
         }
     }
