@@ -42,6 +42,8 @@ pub struct ClusterConfig {
     pub may_break: bool,
     /// Whether the stores may fail.
     pub may_fail: bool,
+    /// Memory for tokens, all nodes together, in bytes.
+    pub token_memory: u64,
 }
 
 impl Default for ClusterConfig {
@@ -56,6 +58,7 @@ impl Default for ClusterConfig {
             drift: 0,
             may_break: false,
             may_fail: false,
+            token_memory: 256 << 20,
         }
     }
 }
@@ -184,7 +187,7 @@ impl Cluster {
             volume: VOLUME,
             cookie_key: COOKIE_KEY,
             lease: LEASE,
-            token_memory: 256 << 20,
+            token_memory: self.config.token_memory,
             commit_interval: Micros(1_000_000),
             store: Arc::new(self.store.clone()),
         };
@@ -431,6 +434,11 @@ impl Cluster {
             return Some(format!("{content} bytes of content in memory, of {}", limits.dirty_bytes_max));
         }
         None
+    }
+
+    /// Tokens that the master has granted, all nodes together.
+    pub fn tokens_granted(&self) -> u64 {
+        self.master.iter().flat_map(|master| master.members()).map(|member| member.tokens).sum()
     }
 
     /// What happened so far.

@@ -51,6 +51,41 @@ async fn go_round(client: &Client, dirs: usize) {
     }
 }
 
+/// What a new master takes over is what nodes may hold, however much they have worked with.
+#[test]
+fn a_new_master_takes_over_no_more_than_the_budget() {
+    let budget = (3 * BUDGET) as u64;
+    let token_memory = budget * lock::TOKEN_BYTES as u64;
+    let config = ClusterConfig { seed: 1, nodes: 3, token_memory, ..ClusterConfig::default() };
+    let mut timed = Timed::new(config, Costs::default());
+    const DIRS: usize = 4 * BUDGET;
+    timed.run_alone(0, |client| async move {
+        for d in 0..DIRS {
+            client.mkdir(1, format!("d{d}").as_bytes()).await.unwrap();
+        }
+    });
+    for node in 0..3 {
+        timed.start(node, |client| async move {
+            for d in 0..DIRS {
+                let dir = client.lookup(1, format!("d{d}").as_bytes()).await.unwrap();
+                client.list(dir).await.unwrap();
+            }
+        });
+    }
+    timed.run();
+    let before = timed.cluster(|cluster| cluster.tokens_granted());
+    timed.cluster(|cluster| {
+        cluster.kill_master();
+        while cluster.changes_under_way().is_none() {
+            cluster.step();
+        }
+    });
+    let after = timed.cluster(|cluster| cluster.tokens_granted());
+    println!("{DIRS} directories on 3 nodes, room for {budget} tokens: {before} held, {after} taken over");
+    assert!(after > budget / 2, "there is something to take over");
+    assert!(after <= budget + budget / 10, "more than the budget");
+}
+
 #[test]
 fn a_working_set_beyond_the_budget_costs_what_does_not_fit() {
     let mut before: Option<(f64, f64)> = None;
