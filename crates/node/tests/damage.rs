@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, symlink};
 use std::panic;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use chunk::ExtentMap;
@@ -285,28 +285,21 @@ fn damages(len: u64, has_sibling: bool) -> Vec<Damage> {
         8,
         12,
         16,
-        20,
         24,
-        28,
         32,
         40,
         48,
         60,
-        63,
         64,
         68,
-        72,
         80,
         88,
-        92,
         96,
         104,
-        111,
         112,
         200,
         4_096,
         4_112,
-        4_120,
         len / 3,
         len / 2,
         len.saturating_sub(30),
@@ -534,6 +527,14 @@ fn scratch_dir() -> PathBuf {
     parent.join(format!("holdfast-damage-{}", std::process::id()))
 }
 
+/// One test at a time: a process that is just being started by one has the locks of the other open until it has become
+/// another program.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Panics of ours, whoever catches them.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -550,6 +551,7 @@ fn note_panics() {
 
 #[test]
 fn no_damage_to_any_file_is_served_or_spreads() {
+    let _turn = turn();
     let dir = scratch_dir();
     let Some(template) = Template::new(&dir) else { return };
     let since = Instant::now();
@@ -564,7 +566,7 @@ fn no_damage_to_any_file_is_served_or_spreads() {
             let sibling = files.get(index + 1).map(String::as_str);
             let mut list = damages(used_len(&template.volume().join(file)), sibling.is_some());
             if index > 0 && wanted.is_empty() {
-                list = list.into_iter().skip(index % 4).step_by(9).collect();
+                list = list.into_iter().skip(index % 4).step_by(8).collect();
             }
             for each in list {
                 if shows_all && !format!("{file} {each:?}").contains(&wanted) {
@@ -620,6 +622,7 @@ fn records(volume: &Path) -> Vec<(Key, Vec<u8>)> {
 /// A record whose bytes the engine gives back as they were stored, and that are not what was written.
 #[test]
 fn no_damage_to_any_record_is_served() {
+    let _turn = turn();
     let dir = scratch_dir().with_extension("records");
     let Some(template) = Template::new(&dir) else { return };
     note_panics();

@@ -183,7 +183,11 @@ impl Object {
 
     fn judge(&self, bytes: &[u8], least: usize, position: usize) -> Result<(), String> {
         let may_be = |version: &Version| version.began <= position && *version.bytes == bytes;
-        if self.versions.iter().skip(least).any(may_be) {
+        let pairs = self.versions.iter().skip(least).zip(self.versions.iter().skip(least + 1));
+        let may_be_half = |(before, after): (&Version, &Version)| {
+            after.began <= position && is_half_written(&before.bytes, &after.bytes, bytes)
+        };
+        if self.versions.iter().skip(least).any(may_be) || pairs.into_iter().any(may_be_half) {
             return Ok(());
         }
         let which = self.versions.iter().position(|version| *version.bytes == bytes);
@@ -254,6 +258,15 @@ impl Found {
     fn lines(&self) -> BTreeSet<String> {
         lines(self.names.iter().map(|(path, ino)| (path.as_str(), &self.objects[ino])).collect())
     }
+}
+
+/// Whether `bytes` are `before` with the first pages of the write that made it `after`: the kernel may hand a write on in
+/// several pieces.
+fn is_half_written(before: &[u8], after: &[u8], bytes: &[u8]) -> bool {
+    (4096..after.len()).step_by(4096).any(|cut| {
+        let rest = before.get(cut..).unwrap_or(&[]);
+        bytes.len() == cut + rest.len() && bytes[..cut] == after[..cut] && bytes[cut..] == *rest
+    })
 }
 
 /// A line for each name, with all that is compared of it but bytes.

@@ -139,7 +139,7 @@ impl<'a> Worker<'a> {
         self.write_to(&file, index);
     }
 
-    /// One write, short enough to be one request of the kernel.
+    /// One write, mostly one request of the kernel.
     fn write_to(&mut self, file: &File, index: usize) {
         let mut bytes = self.history.bytes(index).to_vec();
         let len = match self.random.u8(0..10) {
