@@ -156,7 +156,9 @@ impl Core {
 
     fn note_read_served(&mut self, ino: Ino) {
         self.note_served(ino);
-        self.known.note(ino).was_read = true;
+        let known = self.known.note(ino);
+        known.was_read = true;
+        known.read_while_dropping = true;
     }
 
     /// The driver takes back what reads that were answered until now left of a place that was written since.

@@ -30,6 +30,8 @@ pub struct Known {
     pub lost: Option<FsError>,
     /// Reads and writes served since its pages began to be taken back.
     pub served_while_dropping: bool,
+    /// Whether a read was among them.
+    pub read_while_dropping: bool,
     /// Where the guard has it.
     slot: u32,
 }
@@ -47,6 +49,7 @@ impl Known {
             open_told: false,
             lost: None,
             served_while_dropping: false,
+            read_while_dropping: false,
             slot,
         }
     }

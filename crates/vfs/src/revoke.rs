@@ -185,6 +185,7 @@ impl Core {
         for ino in &pages {
             if let Some(known) = self.known.get_mut(ino) {
                 known.served_while_dropping = false;
+                known.read_while_dropping = false;
             }
         }
         let job = self.number();
@@ -208,7 +209,9 @@ impl Core {
             done.pages.extend(new);
         }
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
-            done.again = Some((clock.now + pause_after(done.rounds), again));
+            let is_read = |ino| self.known.get(ino).is_some_and(|known| known.read_while_dropping);
+            let pause = if again.iter().any(is_read) { pause_after(done.rounds) } else { Micros(0) };
+            done.again = Some((clock.now + pause, again));
             done.rounds += 1;
             self.jobs.insert(job, done);
             self.take_back_again();
@@ -250,6 +253,7 @@ impl Core {
             for ino in &again {
                 if let Some(known) = self.known.get_mut(ino) {
                     known.served_while_dropping = false;
+                    known.read_while_dropping = false;
                 }
             }
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
