@@ -209,7 +209,11 @@ impl Core {
             done.pages.extend(new);
         }
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
-            let is_read = |ino| self.known.get(ino).is_some_and(|known| known.read_while_dropping);
+            // A read that is under way fills its page later.
+            let is_read = |ino: &Ino| {
+                self.pinned.contains_key(ino)
+                    || self.known.get(ino).is_some_and(|known| known.read_while_dropping)
+            };
             let pause = if again.iter().any(is_read) { pause_after(done.rounds) } else { Micros(0) };
             done.again = Some((clock.now + pause, again));
             done.rounds += 1;
