@@ -19,7 +19,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, symlink};
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use chunk::ExtentMap;
 use common::Scratch;
@@ -593,11 +593,16 @@ fn no_damage_to_any_file_is_served_or_spreads() {
 
 /// Opens the engine of a volume that nobody uses, as its next master.
 fn open_engine(volume: &Path) -> FjallEngine {
-    let mut generation = 1;
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (mut generation, since) = (1, Instant::now());
     loop {
         match FjallEngine::open(&volume.join("meta"), Options::default(), Claim::new(generation)) {
             Ok(engine) => return engine,
             Err(EngineError::Fenced { stored, .. }) => generation = stored.0 + 1,
+            // A process that another test has just forked holds the lock until it executes its program.
+            Err(EngineError::Unavailable { .. }) if since.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             Err(error) => panic!("{error:?}"),
         }
     }
