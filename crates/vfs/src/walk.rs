@@ -42,7 +42,9 @@ impl Core {
     /// What a walk that has come to `dir` will need next.
     pub(crate) fn look_ahead(&mut self, dir: Ino) -> Ahead {
         let knows_parent = self.cache.parents.contains_key(&dir);
-        let window = self.cache.walk.step(knows_parent);
+        // What comes in advance takes its room from what is used.
+        let room = u32::try_from(self.tokens.share() / 8).unwrap_or(u32::MAX);
+        let window = self.cache.walk.step(knows_parent).min(room);
         let dirs = if window == 0 { Vec::new() } else { self.directories_ahead(dir, 2 * window as usize) };
         log::debug!("walk: to D({dir}), window {window}, {} directories ahead", dirs.len());
         Ahead { window, dirs }
