@@ -56,6 +56,23 @@ const ALL: &[Long] = &[
         cargo: &["test", "-p", "holdfast-node", "--test", "damage", "--", "--nocapture"],
         environment: &[("HOLDFAST_DAMAGE", "all")],
     },
+    Long {
+        name: "kills",
+        minutes: 35,
+        cargo: &[
+            "test",
+            "--release",
+            "-p",
+            "holdfast",
+            "--test",
+            "kills",
+            "--",
+            "--ignored",
+            "--nocapture",
+            "half_an_hour",
+        ],
+        environment: &[],
+    },
 ];
 
 const TRIALS: [&str; 8] =

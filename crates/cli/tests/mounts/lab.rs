@@ -16,6 +16,8 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_holdfast");
 /// A directory for one test, with a volume at `vol`.
 pub struct Lab {
     pub dir: PathBuf,
+    /// Longest that a mount may live before its connection is aborted.
+    pub patience: Duration,
 }
 
 impl Lab {
@@ -35,7 +37,7 @@ impl Lab {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("holdfast-mounts-{}-{number}", std::process::id()));
         std::fs::create_dir(&dir).expect("a directory of its own");
-        Some(Self { dir: std::fs::canonicalize(dir).expect("it exists") })
+        Some(Self { dir: std::fs::canonicalize(dir).expect("it exists"), patience: PATIENCE })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -116,9 +118,9 @@ impl Mount {
         let pid = own.and_then(|node| node["pid"].as_i64()).expect("the node tells its process");
         let pid = Pid::from_raw(pid as i32).expect("not 0");
         let (call_off, called_off) = channel::<()>();
-        let watched = root.clone();
+        let (watched, patience) = (root.clone(), lab.patience);
         std::thread::spawn(move || {
-            if called_off.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if called_off.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("watchdog: aborting the connection of {}", watched.display());
                 // Ends what is in progress, even where it does not unmount.
                 _ = rustix::mount::unmount(&watched, UnmountFlags::FORCE);
@@ -283,7 +285,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// The system's: what is first in a path may be out of reach of other users.
 pub const PYTHON: &str = "/usr/bin/python3";
-/// Longest that a program may run, and a mount may live before its connection is aborted.
+/// Longest that a program may run, and a mount may live unless its lab says otherwise.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The tables that mount(8) keeps in /run, and the FUSE device with its usual mode, for one namespace.

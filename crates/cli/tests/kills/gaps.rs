@@ -1,0 +1,129 @@
+//! How long processes at other nodes waited after a node died or stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::field::{Event, Field, Past};
+use crate::journal::{Op, now_us};
+
+/// Service for survivors is back after a kill within this.
+const GAP_US: u64 = 2_000_000;
+/// What began so long after an event may wait for it; later ones for the next.
+const WINDOW_US: u64 = 1_000_000;
+
+/// A thread that does nothing but sleep: how late it wakes is what the machine adds to every gap.
+pub struct Stall {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<(u64, u64)>>,
+}
+
+impl Stall {
+    pub fn start() -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || {
+            let mut late = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let before = now_us();
+                std::thread::sleep(Duration::from_millis(5));
+                let over = now_us().saturating_sub(before + 5_000);
+                if over > 20_000 {
+                    late.push((before, over));
+                }
+            }
+            late
+        });
+        Self { ended, thread }
+    }
+
+    /// When it was late, and by how much.
+    pub fn stop(self, stalls: &mut Vec<(u64, u64)>) {
+        self.ended.store(true, Ordering::Relaxed);
+        stalls.extend(self.thread.join().expect("it only sleeps"));
+    }
+}
+
+/// Longest wait of each process elsewhere that ended after the event.
+fn gaps(event: &Event, all: &[Past], is_lock: bool) -> Vec<u64> {
+    let of_survivor = |past: &&Past| {
+        !event.nodes.contains(&past.spec.node) && past.died.is_none_or(|died| died > event.at + WINDOW_US)
+    };
+    let gap = |past: &Past| {
+        let touched = past.journal.done.iter().filter(|done| {
+            let ended = done.ended.unwrap_or(0);
+            ended > event.at
+                && done.began < event.at + WINDOW_US
+                && matches!(done.op, Op::Locked(_)) == is_lock
+        });
+        touched.filter_map(|done| done.ended.map(|ended| ended - done.began.max(event.at))).max()
+    };
+    all.iter().filter(of_survivor).filter_map(gap).collect()
+}
+
+/// Prints distributions, and holds kills to what is promised.
+pub fn report(name: &str, field: &Field, looks: u64) {
+    let operations: usize = field.past.iter().map(|past| past.journal.done.len()).sum();
+    println!(
+        "{name}: {} events, {} lives of processes, {operations} operations, {looks} looks at others'",
+        field.events.len(),
+        field.past.len()
+    );
+    let mut kinds: Vec<&str> = field.events.iter().map(|event| event.what).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    println!(
+        "{:<12} {:>6} {:>9} {:>9} {:>9} {:>9}   of locks",
+        "event", "times", "gap p50", "p99", "max", "max lost"
+    );
+    for kind in kinds {
+        let events: Vec<&Event> = field.events.iter().filter(|event| event.what == kind).collect();
+        let mut waits: Vec<u64> = events.iter().flat_map(|event| gaps(event, &field.past, false)).collect();
+        let mut locks: Vec<u64> = events.iter().flat_map(|event| gaps(event, &field.past, true)).collect();
+        waits.sort_unstable();
+        locks.sort_unstable();
+        let lost = field.lost.iter().filter(|(what, _)| *what == kind).map(|(_, us)| *us).max().unwrap_or(0);
+        println!(
+            "{kind:<12} {:>6} {:>6} ms {:>6} ms {:>6} ms {:>6} ms   p50 {} ms, max {} ms",
+            events.len(),
+            at(&waits, 50),
+            at(&waits, 99),
+            at(&waits, 100),
+            lost / 1000,
+            at(&locks, 50),
+            at(&locks, 100)
+        );
+    }
+    let worst = field.stalls.iter().map(|(_, over)| *over).max().unwrap_or(0);
+    let mut mounts = field.mounts.clone();
+    mounts.sort_unstable();
+    println!(
+        "mounts: {}, p50 {} ms, max {} ms; {} aborted by guards",
+        mounts.len(),
+        at(&mounts, 50),
+        at(&mounts, 100),
+        field.aborted
+    );
+    println!("the machine itself was late by {} ms at most", worst / 1000);
+    for event in field.events.iter().filter(|event| event.what.starts_with("kill")) {
+        let is_in = |(when, _): &&(u64, u64)| (event.at..event.at + WINDOW_US).contains(when);
+        let late: u64 = field.stalls.iter().filter(is_in).map(|(_, over)| *over).sum();
+        let worst = gaps(event, &field.past, false).into_iter().max().unwrap_or(0);
+        assert!(
+            worst <= GAP_US + late,
+            "seed {}: {} of {:?}: a survivor's process waited {} ms (the machine was late by {} ms)",
+            field.seed,
+            event.what,
+            event.nodes,
+            worst / 1000,
+            late / 1000
+        );
+    }
+}
+
+/// A percentile in milliseconds.
+fn at(sorted: &[u64], percent: usize) -> u64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get(last * percent / 100).map_or(0, |us| us / 1000)
+}
