@@ -72,7 +72,8 @@ enum State {
     Armed,
     /// It has not; the kernel's caches are being emptied.
     Sweeping {
-        /// When what is stuck is freed by force; none once the node goes on, for it frees it.
+        /// When what is stuck is freed by force; none once the node goes on, for it frees it, and none when it has emptied
+        /// the caches itself.
         abort_at: Option<u64>,
     },
     /// They are empty, and the node has taken no note of it.
@@ -166,7 +167,7 @@ impl Guard {
             State::Sweeping { abort_at } => {
                 if self.sweeper.is_done() {
                     self.state = if is_noted { State::Armed } else { State::Fired };
-                } else if is_noted {
+                } else if is_noted || header.until.load(Ordering::SeqCst) == NEVER {
                     self.state = State::Sweeping { abort_at: None };
                 } else if abort_at.is_some_and(|at| at <= now) {
                     log::error!("the kernel does not give pages back: aborting its connection");

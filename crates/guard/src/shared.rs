@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, munmap};
 #[repr(C)]
 #[derive(Debug)]
 pub struct Header {
-    /// When the lease ends; [`NEVER`] before it has begun.
+    /// When the lease ends; [`NEVER`] before it has begun, and while the node has nothing in the kernel's caches.
     pub until: AtomicU64,
     /// Length of the lease.
     pub length: AtomicU64,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use types::{Ino, Micros};
 
-use crate::shared::{SLOTS_MAX, Shared};
+use crate::shared::{NEVER, SLOTS_MAX, Shared};
 
 /// Writes what the guard reads. There is one writer; each call costs a few stores and no system call.
 #[derive(Debug)]
@@ -72,6 +72,10 @@ impl vfs::Guard for Table {
         header.length.store(length.0, Ordering::Relaxed);
         header.until.store(until.0, Ordering::SeqCst);
         header.acknowledged.store(fired, Ordering::SeqCst);
+    }
+
+    fn rest(&mut self) {
+        self.shared.header().until.store(NEVER, Ordering::SeqCst);
     }
 }
 

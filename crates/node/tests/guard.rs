@@ -37,13 +37,14 @@ fn main() {
         return be_viewer(Path::new(&path));
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, Test); 10] = [
+    let tests: [(&str, Test); 11] = [
         ("a_stopped_node_shows_nothing_old", a_stopped_node_shows_nothing_old),
         (
             "with_its_guard_stopped_too_a_node_shows_what_is_old",
             with_its_guard_stopped_too_a_node_shows_what_is_old,
         ),
         ("a_stopped_node_that_nobody_missed_goes_on", a_stopped_node_that_nobody_missed_goes_on),
+        ("a_node_whose_master_stood_still_goes_on", a_node_whose_master_stood_still_goes_on),
         (
             "pages_changed_through_a_mapping_do_not_outlive_the_lease",
             pages_changed_through_a_mapping_do_not_outlive_the_lease,
@@ -421,6 +422,32 @@ fn a_stopped_node_that_nobody_missed_goes_on(scratch: &Scratch) {
         assert_eq!(look(&reader).unwrap(), Seen::New, "{what}");
     }
     assert_eq!(b.guard(), guard);
+    assert!(b.terminate() && a.terminate());
+}
+
+/// It cannot renew its lease, takes everything back itself, and waits: who reads meanwhile waits, too.
+fn a_node_whose_master_stood_still_goes_on(scratch: &Scratch) {
+    let (a, b) = (Node::start(scratch, "a"), Node::start(scratch, "b"));
+    let reader = Reader::new(&a, &b, "d");
+    fs::create_dir(b.path("own")).unwrap();
+    fs::write(b.path("own/f"), "unflushed, perhaps").unwrap();
+    a.stop();
+    std::thread::sleep(LEASE * 85 / 100);
+    let looks = look_all(&reader);
+    std::thread::sleep(3 * LEASE);
+    let late = look_all(&reader);
+    std::thread::sleep(LEASE / 2);
+    a.signal(Signal::CONT);
+    for (what, receiver) in looks.into_iter().chain(late) {
+        let result = result_of(&receiver, Duration::from_secs(10)).unwrap_or_else(|| panic!("{what} hangs"));
+        assert_eq!(result.unwrap(), Seen::Old, "{what}: nothing has changed");
+    }
+    assert_eq!(fs::read_to_string(b.path("own/f")).unwrap(), "unflushed, perhaps");
+    fs::write(b.path("own/g"), "").unwrap();
+    change(&a, "d");
+    for (what, look) in LOOKS {
+        assert_eq!(look(&reader).unwrap(), Seen::New, "{what}");
+    }
     assert!(b.terminate() && a.terminate());
 }
 

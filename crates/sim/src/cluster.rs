@@ -136,6 +136,8 @@ pub struct Cluster {
     verbose: bool,
 }
 
+/// How much clocks may differ (docs/locking.md, "Leases and epochs"), in millionths.
+const DRIFT_MAX: u32 = 100_000;
 /// What one request may add to what a node keeps in memory.
 const REQUEST_BYTES: usize = 1 << 20;
 const VOLUME: [u8; 16] = [7; 16];
@@ -458,9 +460,17 @@ impl Cluster {
     }
 
     /// Whether processes of a node go on: its machine does, and what its kernel shows is under a lease.
+    ///
+    /// With clocks that run too differently for that to be sure, not before it knows what its master knows.
     pub fn goes(&self, index: usize) -> bool {
         let node = &self.nodes[index];
-        node.paused_until <= self.now && !node.core.may_show_stale(self.node_clock(index).now)
+        let is_under_lease = match self.config.drift > DRIFT_MAX {
+            true => self.is_member(index),
+            false => true,
+        };
+        node.paused_until <= self.now
+            && is_under_lease
+            && !node.core.may_show_stale(self.node_clock(index).now)
     }
 
     /// Whether files of a node answer EIO until handles are closed.

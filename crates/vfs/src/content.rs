@@ -214,10 +214,11 @@ impl Core {
         let end = at.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let Some(end) = end else { return Err(FsError::TooLarge.into()) };
         let range = at..end;
-        self.need_live(ino, &content, &range)?;
         self.need_write_room()?;
         self.need_memory(data.len())?;
         self.need_log_room(ino)?;
+        // Last: what was made changeable and not changed would be flushed by whoever waits for room, again and again.
+        self.need_live(ino, &content, &range)?;
 
         let now = self.clock.wall;
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {

@@ -16,6 +16,9 @@ pub trait Guard: Send {
     fn has_fired(&self) -> bool;
     /// The membership lasts until `until`, with a lease of `length`: before that the caches need not be emptied.
     fn extend(&mut self, until: Micros, length: Micros);
+    /// The node has emptied the kernel's caches itself, and hands nothing out before it calls [`extend`](Self::extend)
+    /// again: they need not be emptied, and what waits for the node meanwhile must not be taken for stuck.
+    fn rest(&mut self);
 }
 
 /// For a core whose kernel ends with it.
@@ -34,4 +37,6 @@ impl Guard for Unguarded {
     }
 
     fn extend(&mut self, _: Micros, _: Micros) {}
+
+    fn rest(&mut self) {}
 }

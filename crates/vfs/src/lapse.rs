@@ -94,6 +94,22 @@ impl Core {
         self.empty_kernel(Purpose::Lapse);
     }
 
+    /// Inodes that the kernel may have pages of.
+    pub(crate) fn with_pages(&self) -> Vec<Ino> {
+        let has_pages = |ino: &&Ino| self.known.get(ino).is_some_and(|known| known.pages_out);
+        let mut inos: Vec<Ino> = self.known.keys().filter(has_pages).copied().collect();
+        inos.sort_unstable();
+        inos
+    }
+
+    /// The kernel's caches are empty.
+    pub(crate) fn on_lapsed(&mut self) {
+        if self.lease.lapsed && !self.is_emptying() {
+            self.known.guard_mut().rest();
+        }
+        self.wake(WaitKey::Member);
+    }
+
     /// Takes everything back that the kernel may have.
     fn empty_kernel(&mut self, purpose: Purpose) {
         let mut dirs: Vec<Ino> = self.cache.dirs.keys().copied().collect();
@@ -115,8 +131,16 @@ impl Core {
         // Requests may have changed names already that their kernel learns of by the answer, which may be a refusal now.
         let under_way: BTreeSet<_> = self.parked.values().flat_map(|parked| parked.request.names()).collect();
         list.extend(under_way.into_iter().map(|(parent, name)| Invalidation::Name { parent, name }));
-        // Attributes and listings of all: what was not noted to be out costs little.
-        list.extend(inos.iter().map(|ino| Invalidation::Pages { ino: *ino }));
+        // Attributes and listings of all: what was not noted to be out costs little. But who reads the first page of a file
+        // may have it locked, and wait for the master.
+        let may_wait = matches!(purpose, Purpose::Lapse);
+        list.extend(inos.iter().map(|ino| {
+            let has_pages = self.known.get(ino).is_some_and(|known| known.pages_out);
+            match may_wait && !has_pages && !self.cache.dirs.contains_key(ino) {
+                true => Invalidation::Attr { ino: *ino },
+                false => Invalidation::Pages { ino: *ino },
+            }
+        }));
         for known in self.known.values_mut().filter(|known| !known.pages_out) {
             known.attr_out = false;
         }
@@ -284,6 +308,7 @@ impl Core {
     pub(crate) fn begin_anew(&mut self) {
         if self.link == Link::Ending {
             self.link = Link::Down;
+            self.known.guard_mut().rest();
             if !self.left {
                 self.outputs.push_back(Output::Rejoin);
             }

@@ -199,15 +199,15 @@ impl Core {
         let Some(mut done) = self.jobs.remove(&job) else { return };
         // Pages filled while the call ran may have come after it looked.
         let mut again: Vec<Ino> = done.pages.iter().copied().filter(|ino| self.was_served(*ino)).collect();
-        if let Purpose::Release(resource) = done.purpose
-            && self.is_dropped(resource)
-        {
-            // Those of files that had none when it began, too.
-            let (_, new) = self.kernel_has(resource);
-            let new: Vec<Ino> = new.into_iter().filter(|ino| !done.pages.contains(ino)).collect();
-            again.extend(&new);
-            done.pages.extend(new);
-        }
+        // Those of files that had none when it began, too.
+        let mut new = match done.purpose {
+            Purpose::Release(resource) if self.is_dropped(resource) => self.kernel_has(resource).1,
+            Purpose::Lapse | Purpose::Anew => self.with_pages(),
+            _ => Vec::new(),
+        };
+        new.retain(|ino| !done.pages.contains(ino));
+        again.extend(&new);
+        done.pages.extend(new);
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
             // A read that is under way fills its page later.
             let is_read = |ino: &Ino| {
@@ -237,7 +237,9 @@ impl Core {
             Purpose::Forget { seq, open } => self.acknowledge(seq, open),
             Purpose::OldForget => self.acknowledge_held(),
             Purpose::Renamed(seq) => self.wake(WaitKey::Ship(seq)),
-            Purpose::Lapse => self.wake(WaitKey::Member),
+            // Some were read all the time: the guard sees to them.
+            Purpose::Lapse if done.rounds == ROUNDS_MAX => self.wake(WaitKey::Member),
+            Purpose::Lapse => self.on_lapsed(),
             Purpose::Anew => self.begin_anew(),
             Purpose::Alone => {}
         }

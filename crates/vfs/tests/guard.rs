@@ -47,6 +47,10 @@ impl Guard for Fake {
         told.until = until;
         told.fired = false;
     }
+
+    fn rest(&mut self) {
+        self.0.lock().unwrap().until = Micros::NEVER;
+    }
 }
 
 fn at(micros: u64) -> Clock {
@@ -121,4 +125,23 @@ fn an_answer_from_before_a_long_stop_confirms_nothing() {
     assert_eq!(pings(&sent(&mut core)), 1, "it asks again");
     core.handle_message(at(9_001_000), FromMaster::Pong { token_share: 1_000_000 });
     assert!(!guard.has_fired());
+}
+
+#[test]
+fn the_guard_rests_once_a_node_that_cannot_renew_has_emptied_the_caches_itself() {
+    let (mut core, guard) = member();
+    assert!(core.submit(at(1_100_000), RequestId(1), Request::GetAttr { ino: Ino::ROOT }).is_none());
+    sent(&mut core);
+    core.handle_timeout(at(1_850_000));
+    let job = std::iter::from_fn(|| core.poll_output()).find_map(|output| match output {
+        Output::Invalidate { job, .. } => Some(job),
+        _ => None,
+    });
+    assert_eq!(guard.0.lock().unwrap().until, Micros(2_000_000), "not before the kernel has done it");
+    core.invalidated(at(1_851_000), job.expect("the caches are emptied"));
+    assert_eq!(guard.0.lock().unwrap().until, Micros::NEVER);
+    core.handle_message(at(1_860_000), FromMaster::Pong { token_share: 1_000_000 });
+    core.handle_timeout(at(1_870_000));
+    core.handle_message(at(1_880_000), FromMaster::Pong { token_share: 1_000_000 });
+    assert!(guard.0.lock().unwrap().until < Micros::NEVER, "it guards again");
 }
