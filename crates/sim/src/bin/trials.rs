@@ -142,4 +142,4 @@ impl Total {
 }
 
 /// Enough for everything that is to be gone through at all.
-const SEEDS_FOR_ALL: u64 = 200;
+const SEEDS_FOR_ALL: u64 = 1000;
