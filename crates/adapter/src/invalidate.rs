@@ -31,7 +31,7 @@ use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::Ino;
-use vfs::Invalidation;
+use vfs::{Invalidation, LaterEnd};
 
 pub use kernel::{KernelCache, Notify};
 
@@ -43,6 +43,8 @@ pub struct Invalidator {
 /// Limits of an [`Invalidator`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// What the names of the threads begin with.
+    pub name: &'static str,
     /// How long a name may take before the epoch is raised for it.
     pub patience: Duration,
     /// How long any call may take before the connection is aborted.
@@ -53,7 +55,12 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { patience: Duration::from_millis(5), watchdog: Duration::from_secs(60), workers_max: 8 }
+        Self {
+            name: "inval",
+            patience: Duration::from_millis(5),
+            watchdog: Duration::from_secs(60),
+            workers_max: 8,
+        }
     }
 }
 
@@ -63,6 +70,8 @@ impl Default for Config {
 pub struct Hooks {
     /// A job is done: [`vfs::Core::invalidated`].
     pub done: Box<dyn Fn(u64) + Send + Sync>,
+    /// The kernel knows of an end of a file: [`vfs::Core::end_reached`].
+    pub raised: Box<dyn Fn(LaterEnd) + Send + Sync>,
     /// The kernel is stuck: abort the connection ([`fuse::mount::Mount::abort`]). Called at most once.
     pub abort: Box<dyn Fn() + Send + Sync>,
 }
@@ -94,8 +103,8 @@ impl Invalidator {
         // Made first: its drop ends what was started if the second thread cannot be.
         let this = Self { shared };
         let mut state = this.shared.state.lock();
-        this.shared.start_thread(&mut state, "inval-watch", Shared::watch)?;
-        this.shared.start_thread(&mut state, "inval-0", Shared::work)?;
+        this.shared.start_thread(&mut state, "watch", Shared::watch)?;
+        this.shared.start_thread(&mut state, "0", Shared::work)?;
         state.workers = 1;
         drop(state);
         Ok(this)
@@ -107,9 +116,17 @@ impl Invalidator {
         self.shared.submit(steps, Done::Job(job));
     }
 
+    /// Has the kernel know of a later end of a file, without pages that do not, then calls `then`. Never blocks.
+    pub fn raise(&self, end: LaterEnd, then: Box<dyn FnOnce() + Send>) {
+        let LaterEnd { ino, from, to, .. } = end;
+        let pages = Step::Range { ino, offset: from, len: to.saturating_sub(from) };
+        self.shared.submit([pages, Step::End(end)].into(), Done::Call(Some(then)));
+    }
+
     /// Takes back the pages of `len` bytes, at least one, from `offset` on, then calls `then`. Never blocks.
     pub fn range(&self, ino: Ino, offset: u64, len: u32, then: Option<Box<dyn FnOnce() + Send>>) {
-        self.shared.submit([Step::Range { ino, offset, len }].into(), Done::Call(then));
+        let pages = Step::Range { ino, offset, len: u64::from(len) };
+        self.shared.submit([pages].into(), Done::Call(then));
     }
 
     /// Has the kernel tell, by [`fuse::Handler::marked`], when it has told all it had to tell by now. False: it will
@@ -202,12 +219,14 @@ struct Job {
     done: Done,
 }
 
-/// What is taken back.
+/// What is taken back or corrected.
 enum Step {
     /// What the core ordered.
     Order(Invalidation),
     /// Pages of a part of a file.
-    Range { ino: Ino, offset: u64, len: u32 },
+    Range { ino: Ino, offset: u64, len: u64 },
+    /// Nothing: the kernel is told of a later end of a file.
+    End(LaterEnd),
 }
 
 /// Whom to tell that a job is done.
@@ -246,7 +265,7 @@ impl Step {
             Self::Order(
                 Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. },
             ) => CallKind::Prompt,
-            Self::Order(Invalidation::Pages { .. }) | Self::Range { .. } => CallKind::Pages,
+            Self::Order(Invalidation::Pages { .. }) | Self::Range { .. } | Self::End(_) => CallKind::Pages,
         }
     }
 }
@@ -324,7 +343,7 @@ impl State {
         if self.is_aborted {
             return None;
         }
-        self.calls.iter().map(|call| call.since + watchdog).min()
+        self.calls.iter().filter_map(|call| call.since.checked_add(watchdog)).min()
     }
 }
 
@@ -355,16 +374,16 @@ impl Shared {
         if state.workers >= self.config.workers_max || state.is_shut_down {
             return;
         }
-        let name = format!("inval-{}", state.workers);
-        match self.start_thread(state, &name, Self::work) {
+        let which = state.workers.to_string();
+        match self.start_thread(state, &which, Self::work) {
             Ok(()) => state.workers += 1,
             Err(error) => log::warn!("no further thread for invalidations: {error}"),
         }
     }
 
-    fn start_thread(self: &Arc<Self>, state: &mut State, name: &str, run: fn(&Arc<Self>)) -> io::Result<()> {
+    fn start_thread(self: &Arc<Self>, state: &mut State, which: &str, run: fn(&Arc<Self>)) -> io::Result<()> {
         let shared = Arc::clone(self);
-        thread::Builder::new().name(name.to_owned()).spawn(move || {
+        thread::Builder::new().name(format!("{}-{which}", self.config.name)).spawn(move || {
             run(&shared);
             shared.state.lock().threads -= 1;
             shared.ended.notify_all();
@@ -463,7 +482,12 @@ impl Shared {
             }
             Step::Range { ino, offset, len } => {
                 // Offsets of files are below 2^63.
-                (InvalidationKind::InodePages, notify.inval_inode(ino.0, *offset as i64, i64::from(*len)))
+                (InvalidationKind::InodePages, notify.inval_inode(ino.0, *offset as i64, *len as i64))
+            }
+            Step::End(end) => {
+                let result = notify.raise_size(end.ino.0, end.to);
+                (self.hooks.raised)(*end);
+                (InvalidationKind::End, result)
             }
         };
         self.count(kind, begun, &result);

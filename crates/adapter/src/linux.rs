@@ -1,6 +1,6 @@
 //! Numbers of system calls' arguments, as the kernel passes them on.
 //!
-//! Source: linux:include/uapi/asm-generic/fcntl.h and the headers named below. The generic values hold on
+//! Source: linux:include/uapi/asm-generic/fcntl.h and the headers named below. But for O_DIRECT the generic values hold on
 //! every architecture that Holdfast is built for (x86-64, arm64, riscv64).
 
 /// Mask of the access mode in open flags.
@@ -13,6 +13,8 @@ pub const O_EXCL: u32 = 0o200;
 pub const O_APPEND: u32 = 0o2000;
 /// Writes are durable when they return. Part of O_SYNC.
 pub const O_DSYNC: u32 = 0o10000;
+/// Reads and writes pass the page cache by. The generic value, but for ARM.
+pub const O_DIRECT: u32 = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
 
 /// Reads leave the access time alone.
 pub const O_NOATIME: u32 = 0o1_000_000;

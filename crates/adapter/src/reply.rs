@@ -55,6 +55,8 @@ pub struct WriteShape {
     pub direct: bool,
     /// Whether they must be durable before the answer.
     pub sync: bool,
+    /// Where they have the kernel's end at least, see [`WriteCall::end`](crate::request::WriteCall::end).
+    pub end: Option<u64>,
 }
 
 /// An answer, ready to be sent.

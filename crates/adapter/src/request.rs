@@ -43,6 +43,9 @@ pub struct WriteCall<'a> {
     pub direct: bool,
     /// Whether they must be durable before the answer.
     pub sync: bool,
+    /// Where they have the kernel's end at least, if it takes no size from an answer before it moved it there
+    /// (`fuse_perform_write` in linux:fs/fuse/file.c).
+    pub end: Option<u64>,
 }
 
 /// Translates `operation`. `wall` is asked for the time only if the time is to be set to now.
@@ -248,6 +251,7 @@ fn write_call(
 ) -> WriteCall<'_> {
     let is_of_pages = write_flags.contains(WriteFlags::CACHE);
     let direct = !is_of_pages && FileHandle::from_raw(fh).direct;
+    let by_pages = !is_of_pages && !direct && open_flags & (linux::O_APPEND | linux::O_DIRECT) == 0;
     WriteCall {
         ino,
         offset,
@@ -258,6 +262,7 @@ fn write_call(
         // After a cached write the kernel sends an FSYNC for O_DSYNC; after a direct one it does not
         // (`fuse_direct_write_iter` in linux:fs/fuse/file.c).
         sync: direct && open_flags & linux::O_DSYNC != 0,
+        end: by_pages.then(|| offset.saturating_add(data.len() as u64)),
     }
 }
 

@@ -9,7 +9,7 @@ use chunk::SegmentStore;
 use fuse::{Errno, Forget, Handler};
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{Clock, Core, ReadJob, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Core, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
 
 use crate::call::{Call, PendingTable, Stage, Waited};
 use crate::invalidate::Invalidator;
@@ -33,6 +33,12 @@ pub trait Driver: Send + Sync {
 
     /// Takes things back from the kernel.
     fn invalidator(&self) -> &Invalidator;
+
+    /// Corrects what the kernel has of files before or after it is answered.
+    ///
+    /// That waits for reads and writes which may wait for other nodes, and those for what the other invalidator
+    /// takes back: so this one has threads of its own.
+    fn corrector(&self) -> &Invalidator;
 
     /// Where segments are read from.
     fn store(&self) -> &dyn SegmentStore;
@@ -121,12 +127,15 @@ impl<D: Driver> Server<D> {
     /// Most writes find their token and room: their bytes go from the read buffer where they belong.
     fn write(&self, mut call: Call, write: WriteCall<'_>) {
         let driver = &*self.driver;
-        let WriteCall { ino, offset, data, append, kill_privileges, direct, sync } = write;
-        call.shape = Shape::Write(WriteShape { ino, offset, direct, sync });
+        let WriteCall { ino, offset, data, append, kill_privileges, direct, sync, end } = write;
+        call.shape = Shape::Write(WriteShape { ino, offset, direct, sync, end });
         call.note_operation(OperationKind::Write);
         if !kill_privileges
-            && let Some(reply) =
-                driver.with_core(|core, clock| core.write_now(clock, ino, offset, data, append))
+            && let Some(reply) = driver.with_core(|core, clock| {
+                let reply = core.write_now(clock, ino, offset, data, append)?;
+                note_written(core, call.shape, &reply);
+                Some(reply)
+            })
         {
             return conclude(driver, call, reply, Thread::Reader);
         }
@@ -135,10 +144,13 @@ impl<D: Driver> Server<D> {
     }
 }
 
-/// Answers the request `id`, as [`vfs::Output::Reply`] says. Does not touch the core; never blocks.
+/// Answers the request `id`, as [`vfs::Output::Reply`] says. Never blocks.
 pub fn answer<D: Driver>(driver: &D, id: RequestId, reply: Reply) {
     match driver.pending().remove(id) {
-        Some(call) => conclude(driver, call, reply, Thread::Other),
+        Some(call) => match later_end(driver, call.shape, &reply) {
+            Some(end) => finish_later(driver, call, reply, end),
+            None => conclude(driver, call, reply, Thread::Other),
+        },
         // The mount went while the request waited.
         None => log::debug!("answer to request {} that nobody waits for: {reply:?}", id.0),
     }
@@ -178,10 +190,18 @@ enum Thread {
     Other,
 }
 
+/// Before anything else is asked of the core: the kernel may read the size as soon as the write is answered.
+fn note_written(core: &mut Core, shape: Shape, reply: &Reply) {
+    if let (Shape::Write(WriteShape { ino, end: Some(end), .. }), Reply::Written { .. }) = (shape, reply) {
+        core.end_written(ino, end);
+    }
+}
+
 /// Asks the core, and answers if it does.
 fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) {
     let id = call.id();
     call.note_operation(request.kind());
+    let shape = call.shape;
     let mut waiting = Some(call);
     let reply = driver.with_core(|core, clock| {
         let reply = core.submit(clock, id, request);
@@ -190,11 +210,36 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
         {
             driver.pending().insert(call);
         }
-        reply
+        let reply = reply?;
+        note_written(core, shape, &reply);
+        Some((core.later_end(&reply), reply))
     });
-    if let (Some(reply), Some(call)) = (reply, waiting) {
-        conclude(driver, call, reply, thread);
+    match (reply, waiting) {
+        (Some((Some(end), reply)), Some(call)) => finish_later(driver, call, reply, end),
+        (Some((None, reply)), Some(call)) => conclude(driver, call, reply, thread),
+        _ => {}
     }
+}
+
+/// For the reply to a request that waited, which came without the core.
+fn later_end<D: Driver>(driver: &D, shape: Shape, reply: &Reply) -> Option<LaterEnd> {
+    match reply {
+        Reply::Attr(..) | Reply::Entry(..) | Reply::Created(..) | Reply::Written { .. } => {
+            driver.with_core(|core, _| {
+                note_written(core, shape, reply);
+                core.later_end(reply)
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Answers once the kernel has the end of the file that the answer tells of. Pages first: what shows zeros behind
+/// the old end must not come into sight.
+fn finish_later<D: Driver>(driver: &D, call: Call, reply: Reply, end: LaterEnd) {
+    let answer = answer_of(driver, &call, reply);
+    let metrics = Arc::clone(driver.metrics());
+    driver.corrector().raise(end, Box::new(move || call.finish(&metrics, answer)));
 }
 
 /// Makes an answer of the core's reply, or takes the next step towards one.
@@ -233,15 +278,19 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
 
 /// Answers with what the core said.
 fn finish<D: Driver>(driver: &D, call: Call, reply: Reply) {
+    let answer = answer_of(driver, &call, reply);
+    call.finish(driver.metrics(), answer);
+}
+
+fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
     if let (Shape::Itself, Reply::Attr(attr, _)) = (call.shape, &reply) {
         driver.pending().note_uncounted(attr.ino);
     }
-    let answer = Answer::of(call.shape, reply).unwrap_or_else(|Misfit| {
+    Answer::of(call.shape, reply).unwrap_or_else(|Misfit| {
         log::error!("the core's reply to a {} request is none that it can have", call.kind().name());
         driver.metrics().errors_unknown.add(1);
         Answer::Error(Errno::IO)
-    });
-    call.finish(driver.metrics(), answer);
+    })
 }
 
 fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
@@ -288,7 +337,7 @@ fn finish_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Pl
     let at = moved_to.unwrap_or(shape.offset);
     let metrics = Arc::clone(driver.metrics());
     let then = Box::new(move || call.finish(&metrics, answer));
-    driver.invalidator().range(shape.ino, at, len, Some(then));
+    driver.corrector().range(shape.ino, at, len, Some(then));
 }
 
 /// Takes back the pages of what was written, and of what the kernel believes was.
@@ -296,8 +345,8 @@ fn invalidate_written<D: Driver>(driver: &D, shape: WriteShape, placed: Placed) 
     if placed.len == 0 {
         return;
     }
-    driver.invalidator().range(shape.ino, shape.offset, placed.len, None);
+    driver.corrector().range(shape.ino, shape.offset, placed.len, None);
     if let Some(at) = placed.moved_to {
-        driver.invalidator().range(shape.ino, at, placed.len, None);
+        driver.corrector().range(shape.ino, at, placed.len, None);
     }
 }

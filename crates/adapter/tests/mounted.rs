@@ -210,7 +210,7 @@ impl Node {
     }
 
     fn start(&self, session: &Session) {
-        let hooks = Hooks { done: Box::new(|_| ()), abort: Box::new(|| ()) };
+        let hooks = Hooks { done: Box::new(|_| ()), raised: Box::new(|_| ()), abort: Box::new(|| ()) };
         let notify = Arc::new(KernelCache::new(session));
         let started = Invalidator::new(Config::default(), notify, self.metrics.clone(), hooks).unwrap();
         assert!(self.invalidator.set(started).is_ok());
@@ -242,6 +242,11 @@ impl Driver for Node {
 
     fn invalidator(&self) -> &Invalidator {
         self.invalidator.get().unwrap()
+    }
+
+    /// Without other nodes nothing waits for them.
+    fn corrector(&self) -> &Invalidator {
+        self.invalidator()
     }
 
     fn store(&self) -> &dyn SegmentStore {

@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use crate::abi::OutHeader;
 use crate::counters::Counters;
 use crate::in_flight::InFlight;
+use crate::unreadable;
 
 /// One connection to the kernel. Writes are whole messages, so threads need no lock between them.
 #[derive(Debug)]
@@ -44,6 +45,12 @@ impl Channel {
             *slice = IoSlice::new(part);
         }
         self.write_message(&header, &slices[..=parts.len()])
+    }
+
+    /// Writes a notification of kind `code`: `body`, and `len` bytes that the kernel fails to copy.
+    pub fn send_unreadable(&self, code: i32, body: &[u8], len: usize) -> Result<(), Errno> {
+        let message = [header(0, code, body.len() + len)?.as_bytes(), body].concat();
+        unreadable::write(self.device(), &message, len)
     }
 
     /// Writes a successful reply whose data lies in any number of pieces.

@@ -64,6 +64,7 @@ pub enum NotificationKind {
     ExpireEntry,
     Delete,
     Store,
+    RaiseSize,
     Mark,
     IncEpoch,
     Prune,
@@ -72,12 +73,13 @@ pub enum NotificationKind {
 
 impl NotificationKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::InvalInode,
         Self::InvalEntry,
         Self::ExpireEntry,
         Self::Delete,
         Self::Store,
+        Self::RaiseSize,
         Self::Mark,
         Self::IncEpoch,
         Self::Prune,
@@ -92,6 +94,7 @@ impl NotificationKind {
             Self::ExpireEntry => "expire_entry",
             Self::Delete => "delete",
             Self::Store => "store",
+            Self::RaiseSize => "raise_size",
             Self::Mark => "mark",
             Self::IncEpoch => "inc_epoch",
             Self::Prune => "prune",

@@ -34,6 +34,7 @@ mod operation;
 mod reply;
 mod request;
 mod session;
+mod unreadable;
 
 pub use abi::{Forget, InHeader, InitFlags, Opcode, OpenReplyFlags, ROOT_ID, ReleaseFlags, WriteFlags};
 pub use attr::{Attr, Entry, Opened, Statfs, Statx, Timestamp};

@@ -137,6 +137,29 @@ impl Notifier {
         self.send(kind, notify_code::STORE, &[out.as_bytes(), data])
     }
 
+    /// Raises the size that the kernel has of the file `ino` to `size`, if it has less. Pages stay as they are.
+    ///
+    /// To be called before an answer tells of more bytes than the kernel knows. Such an answer alone is not
+    /// enough: the kernel drops it if the attributes changed on its side since it asked (a WRITE was answered, an
+    /// invalidation came), and reads up to the old end. And if it takes it, it zeroes the page behind the new end afterwards
+    /// (`fuse_change_attributes` in linux:fs/fuse/inode.c), even if that page was read meanwhile and has newer bytes there. After this
+    /// call it has nothing to change, and drops those answers to earlier requests that would have.
+    ///
+    /// It is a store whose bytes cannot be read: the kernel raises the size before it fails to copy them
+    /// (`fuse_notify_store` in linux:fs/fuse/dev.c).
+    ///
+    /// Waits for an unanswered READ of the last page, and for an unanswered WRITE that fills part of it.
+    pub fn raise_size(&self, ino: u64, size: u64) -> Result<Notified, NotifyError> {
+        let Some(last) = size.checked_sub(1) else { return Ok(Notified::Done) };
+        let kind = NotificationKind::RaiseSize;
+        let out = StoreOut { nodeid: ino, offset: last, size: 1, padding: 0 };
+        self.channel.counters.on_notified(kind);
+        match self.channel.send_unreadable(notify_code::STORE, out.as_bytes(), 1) {
+            Err(Errno::FAULT) => Ok(Notified::Done),
+            result => self.outcome(kind, result),
+        }
+    }
+
     /// Has the kernel queue a message behind every request that it has queued by now. The session reads it in
     /// its turn and calls [`Handler::marked`](crate::Handler::marked) with `unique`. Never blocks.
     ///
@@ -199,7 +222,11 @@ impl Notifier {
 
     fn send(&self, kind: NotificationKind, code: i32, parts: &[&[u8]]) -> Result<Notified, NotifyError> {
         self.channel.counters.on_notified(kind);
-        match self.channel.send(0, code, parts) {
+        self.outcome(kind, self.channel.send(0, code, parts))
+    }
+
+    fn outcome(&self, kind: NotificationKind, result: Result<(), Errno>) -> Result<Notified, NotifyError> {
+        match result {
             Ok(()) => Ok(Notified::Done),
             Err(Errno::NOENT) => {
                 self.channel.counters.on_notified_absent();

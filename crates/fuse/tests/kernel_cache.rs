@@ -9,9 +9,10 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{Mounted, SOON, call, mount_default};
+use common::{BLOCKED, Mounted, SOON, call, mount_default};
 use fuse::{Opcode, OpenReplyFlags, Operation, ROOT_ID};
 use rustix::fs::Dir;
 
@@ -240,6 +241,114 @@ fn page_read_while_a_write_to_it_waits_stays_stale_until_invalidated_again() {
     mounted.notifier.inval_inode(ino, 0, 4096).unwrap();
     reader.read_exact_at(&mut byte, 0).unwrap();
     assert_eq!(byte, [2]);
+}
+
+/// A file of ten bytes that another node appends to while its size and its page are being asked for here. Returns what
+/// is read after all of it.
+fn read_grown_while_asked(raise: bool) -> Option<Vec<u8>> {
+    let mounted = mount_default()?;
+    mounted.fs.ttl_seconds.store(0, Ordering::Relaxed);
+    fs::write(mounted.path("f"), b"0123456789").unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let reader = Arc::new(File::open(mounted.path("f")).unwrap());
+    mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Read { .. }));
+    let in_page = Arc::clone(&reader);
+    let read = call(move || in_page.read_exact_at(&mut [0; 5], 0).unwrap());
+    mounted.wait_parked(1);
+    // Its answer tells of six bytes more, and then four more come.
+    mounted.fs.set_remote(ino, b"0123456789ABCDEF");
+    let raised = Arc::new(mounted);
+    let stat = {
+        let (mounted, reader) = (Arc::clone(&raised), Arc::clone(&reader));
+        call(move || {
+            if raise {
+                // Waits for the page, as the kernel does for its own sake otherwise.
+                mounted.notifier.raise_size(ino, 16).unwrap();
+            }
+            reader.metadata().unwrap().len()
+        })
+    };
+    std::thread::sleep(BLOCKED);
+    raised.fs.set_remote(ino, b"0123456789ABCDEFGHIJ");
+    raised.fs.release_all();
+    read.join();
+    let told = stat.join();
+    let size = reader.metadata().unwrap().len();
+    let mut content = vec![0; 100];
+    let len = reader.read_at(&mut content, 0).unwrap();
+    content.truncate(len);
+    println!("raised {raise}: stat {told}, then {size}, {:?}", String::from_utf8_lossy(&content));
+    drop(reader);
+    Some(content)
+}
+
+#[test]
+fn a_size_told_late_zeroes_what_was_read_meanwhile_unless_it_was_raised_first() {
+    let Some(content) = read_grown_while_asked(false) else { return };
+    assert_eq!(content, b"0123456789ABCDEF\0\0\0\0");
+    assert_eq!(read_grown_while_asked(true).unwrap(), b"0123456789ABCDEFGHIJ");
+}
+
+/// A read beyond the end that the kernel knows, of a file that another node appended to, while a write of this
+/// node is answered. Returns what it gets.
+fn read_grown_while_writing(raise: bool) -> Option<Vec<u8>> {
+    let mounted = mount_default()?;
+    mounted.fs.ttl_seconds.store(0, Ordering::Relaxed);
+    mounted.fs.append_at_end.store(true, Ordering::Relaxed);
+    fs::write(mounted.path("f"), b"0123456789").unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let reader = File::open(mounted.path("f")).unwrap();
+    mounted.fs.open_flags.store(OpenReplyFlags::DIRECT_IO.bits(), Ordering::Relaxed);
+    let mut appender = OpenOptions::new().append(true).open(mounted.path("f")).unwrap();
+    mounted.fs.set_remote(ino, b"0123456789ABCDEF");
+    mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Getattr { .. }));
+    let read = call(move || {
+        let mut content = vec![0; 100];
+        let len = reader.read_at(&mut content, 0).unwrap();
+        content.truncate(len);
+        content
+    });
+    mounted.wait_parked(1);
+    appender.write_all(b"G").unwrap();
+    if raise {
+        mounted.notifier.raise_size(ino, 17).unwrap();
+    }
+    mounted.fs.release_all();
+    let content = read.join();
+    println!("raised {raise}: {:?}", String::from_utf8_lossy(&content));
+    Some(content)
+}
+
+#[test]
+fn a_size_told_during_a_write_is_dropped_unless_it_was_raised_first() {
+    let Some(content) = read_grown_while_writing(false) else { return };
+    // One byte more than before, which is what the kernel knows of.
+    assert_eq!(content, b"0123456789A");
+    assert_eq!(read_grown_while_writing(true).unwrap(), b"0123456789ABCDEFG");
+}
+
+#[test]
+fn a_raised_size_changes_no_page_and_never_shrinks() {
+    let Some(mounted) = mount_default() else { return };
+    fs::write(mounted.path("f"), vec![7; 10_000]).unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let reader = File::open(mounted.path("f")).unwrap();
+    let mut content = vec![0; 20_000];
+    for size in [9_999, 10_000, 10_001, 12_288, 12_289, 16_000] {
+        assert_eq!(reader.read_at(&mut content, 0).unwrap(), mounted.fs.content(ino).len());
+        let grown = vec![7; mounted.fs.content(ino).len().max(size)];
+        mounted.fs.set_remote(ino, &grown);
+        mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+        assert_eq!(mounted.notifier.raise_size(ino, size as u64).unwrap(), fuse::Notified::Done);
+        let (len, requests) =
+            mounted.requests_during(|| reader.read_at(&mut content[..grown.len()], 0).unwrap());
+        assert!(content[..len] == grown[..], "{size}");
+        assert!(requests.iter().all(|(opcode, _)| *opcode == Opcode::Read), "{requests:?}");
+        assert_eq!(reader.metadata().unwrap().len(), grown.len() as u64);
+    }
+    assert_eq!(mounted.notifier.raise_size(99, 5).unwrap(), fuse::Notified::Absent);
 }
 
 #[test]

@@ -99,6 +99,11 @@ impl NodeTable {
         }
     }
 
+    /// When it was granted last.
+    pub fn granted_at(&self, resource: ResourceId) -> Option<Micros> {
+        self.tokens.get(&resource).map(|token| token.granted_at)
+    }
+
     /// Mode held, started revokes or not.
     pub fn held(&self, resource: ResourceId) -> LockMode {
         self.tokens.get(&resource).map_or(LockMode::Nl, |t| t.mode)
@@ -194,6 +199,17 @@ impl NodeTable {
         token.revoke = Revoke::Started { to, then: None };
         self.leaving += usize::from(to == LockMode::Nl);
         Some(Revocation { resource, from: token.mode, to })
+    }
+
+    /// A release that has started gives up more than it began with: from here on no more than `to` is usable.
+    pub fn release_further(&mut self, resource: ResourceId, to: LockMode) {
+        let Some(token) = self.tokens.get_mut(&resource) else { return };
+        let was_leaving = token.is_leaving();
+        if let Revoke::Started { to: under_way, then } = &mut token.revoke {
+            *under_way = to.min(*under_way);
+            *then = then.filter(|more| !more.permits(*under_way));
+        }
+        self.leaving += usize::from(token.is_leaving()) - usize::from(was_leaving);
     }
 
     /// Whether a revoke or release of the resource has started.
@@ -402,6 +418,21 @@ mod tests {
         assert_eq!(table.usable(D), Pr, "what a started revoke takes stays taken");
         table.released(D, Pr);
         assert_eq!(table.poll_revocation(Micros(2_500)), Some(Revocation { resource: D, from: Pr, to: Nl }));
+    }
+
+    #[test]
+    fn a_release_that_goes_further_takes_what_was_to_stay() {
+        let mut table = table();
+        table.grant(Micros(0), D, Ex);
+        table.revoke(Micros(2_000), D, Pr);
+        table.poll_revocation(Micros(2_000));
+        assert_eq!(table.usable(D), Pr);
+        table.release_further(D, Nl);
+        assert_eq!(table.usable(D), Nl);
+        assert!(!table.try_use(Micros(2_001), D, Pr));
+        assert_eq!(table.revoke(Micros(2_500), D, Nl), None);
+        table.released(D, Nl);
+        assert_eq!((table.poll_revocation(Micros(9_000)), table.leaving, table.len()), (None, 0, 0));
     }
 
     #[test]

@@ -173,12 +173,17 @@ impl Node {
         self.guard(mount, &session)
             .map_err(|source| NodeError::io("start the guard of the mount", source))?;
         let shell = &self.shell;
-        let notify = Arc::new(KernelCache::new(&session));
-        let hooks = hooks(shell, mount);
-        let config = adapter::Config::default();
-        let invalidator = Invalidator::new(config, notify, Arc::clone(&shell.metrics), hooks)
-            .map_err(|source| NodeError::io("start the threads that invalidate", source))?;
-        let _ = shell.invalidator.set(invalidator);
+        let notify: Arc<dyn adapter::Notify> = Arc::new(KernelCache::new(&session));
+        let start = |config| {
+            let (notify, metrics) = (Arc::clone(&notify), Arc::clone(&shell.metrics));
+            Invalidator::new(config, notify, metrics, hooks(shell, mount))
+                .map_err(|source| NodeError::io("start the threads that invalidate", source))
+        };
+        let _ = shell.invalidator.set(start(adapter::Config::default())?);
+        // Waits as long as a read or a write does, which others than this node's kernel decide.
+        let corrector =
+            adapter::Config { name: "correct", watchdog: Duration::MAX, ..adapter::Config::default() };
+        let _ = shell.corrector.set(start(corrector)?);
         let _ = shell.identity.set(identity(mount));
 
         link::start(shell, link)?;
@@ -270,7 +275,7 @@ impl Node {
         if let Some(service) = shell.set_service(None) {
             service.stop(shell);
         }
-        if let Some(invalidator) = shell.invalidator.get() {
+        for invalidator in shell.invalidator.get().into_iter().chain(shell.corrector.get()) {
             invalidator.shutdown();
         }
         shell.syncs.close();
@@ -324,11 +329,16 @@ fn unmount(shell: &Shell, mount: &Mount) {
 }
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
-    let (shell, mount) = (Arc::downgrade(shell), Arc::clone(mount));
+    let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
     Hooks {
         done: Box::new(move |job| {
-            if let Some(shell) = shell.upgrade() {
+            if let Some(shell) = done.upgrade() {
                 shell.call_core(|core, clock| core.invalidated(clock, job));
+            }
+        }),
+        raised: Box::new(move |end| {
+            if let Some(shell) = raised.upgrade() {
+                shell.call_core(|core, _| core.end_reached(end));
             }
         }),
         abort: Box::new(move || {

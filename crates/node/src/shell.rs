@@ -53,6 +53,8 @@ pub(crate) struct Shell {
     pub guard: OnceLock<guard::Holder>,
     /// Set once the kernel has shaken hands.
     pub invalidator: OnceLock<Invalidator>,
+    /// Set with it.
+    pub corrector: OnceLock<Invalidator>,
     pending: PendingTable,
     pub tasks: Jobs<Task>,
     core: Mutex<Guarded>,
@@ -149,6 +151,7 @@ impl Shell {
             identity: OnceLock::new(),
             guard: OnceLock::new(),
             invalidator: OnceLock::new(),
+            corrector: OnceLock::new(),
             pending: PendingTable::default(),
             tasks: Jobs::default(),
             core: Mutex::new(Guarded { core, link: None, stash: VecDeque::new() }),
@@ -460,6 +463,10 @@ impl Driver for Shell {
 
     fn invalidator(&self) -> &Invalidator {
         self.invalidator.get().expect("the session starts after the invalidator was made")
+    }
+
+    fn corrector(&self) -> &Invalidator {
+        self.corrector.get().expect("the session starts after the corrector was made")
     }
 
     fn store(&self) -> &dyn SegmentStore {

@@ -3,6 +3,7 @@
 use meta::ops::AttrSet;
 use meta::{Body, FileKind, FsError, Inode, Op};
 use obs::OperationKind;
+use rustc_hash::FxHashMap;
 use types::{Ino, LockMode, ResourceId};
 use wire::{FetchWhat, Want};
 
@@ -58,7 +59,7 @@ impl Core {
             Some(FileKind::Directory) => Want::Directory { ino },
             Some(_) | None => Want::Attr { ino },
         };
-        if let Some(inode) = self.glimpsed.remove(&ino) {
+        if let Some(inode) = self.glimpsed.of(ino) {
             return Ok((self.visible(ino, &inode), Keep::No));
         }
         Err(Step::Wait(self.want(want)))
@@ -102,6 +103,7 @@ impl Core {
                 place = Place::Covered(parent, cookie);
             }
         }
+        self.note_entry_end(&attr);
         let known = self.known.note(attr.ino);
         known.lookups += 1;
         known.place = place;
@@ -112,6 +114,7 @@ impl Core {
     /// An entry of an inode without a name.
     pub(crate) fn own_entry(&mut self, ino: Ino, progress: &mut Progress) -> Try<Entry> {
         let (attr, keep_attr) = self.attr_of(ino, progress)?;
+        self.note_entry_end(&attr);
         let known = self.known.note(ino);
         known.lookups += 1;
         if known.place == Place::Unknown {
@@ -144,6 +147,7 @@ impl Core {
     pub(crate) fn try_getattr(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
         let (attr, keep) = self.attr_of(ino, progress)?;
         self.metrics.operations_local.add(OperationKind::Getattr, 1);
+        self.note_end(&attr);
         if keep == Keep::Yes {
             if let Some(dir) = self.cache.dirs.get_mut(&ino) {
                 dir.kernel_has_self = true;
@@ -192,8 +196,8 @@ impl Core {
 
     /// Mode bits of an inode, current enough to decide by.
     pub(crate) fn attr_for_decision(&mut self, ino: Ino) -> Try<u32> {
-        let mut progress = Progress::new(self.clock.now);
-        progress.glimpse = self.glimpsed.remove(&ino).map(Box::new);
+        let mut progress = Progress::new(self.clock.now, self.glimpsed.trying);
+        progress.glimpse = self.glimpsed.of(ino).map(Box::new);
         Ok(self.attr_of(ino, &mut progress)?.0.mode)
     }
 
@@ -257,6 +261,7 @@ impl Core {
             self.set_attributes(ino, set, progress)?;
         }
         let (attr, keep) = self.attr_of(ino, progress)?;
+        self.note_end(&attr);
         if keep == Keep::Yes
             && let Some(known) = self.known.get_mut(&ino)
         {
@@ -390,6 +395,36 @@ impl Core {
             self.send(wire::ToMaster::More { dir, after });
         }
         WaitKey::Loaded(dir)
+    }
+}
+
+/// Attributes told for one use. They answer what came before they were asked for: who comes later may know of a change
+/// that they do not show.
+#[derive(Debug, Default)]
+pub(crate) struct Glimpsed {
+    /// With the number of what asked for them.
+    told: FxHashMap<Ino, (u64, Inode)>,
+    /// Number of the request that is being tried.
+    pub trying: u64,
+}
+
+impl Glimpsed {
+    /// What may be told to the request at hand.
+    fn of(&self, ino: Ino) -> Option<Inode> {
+        let (asked, inode) = self.told.get(&ino)?;
+        (self.trying < *asked).then(|| inode.clone())
+    }
+
+    pub fn tell(&mut self, ino: Ino, asked: u64, inode: Inode) {
+        self.told.insert(ino, (asked, inode));
+    }
+
+    pub fn forget(&mut self, ino: Ino) {
+        self.told.remove(&ino);
+    }
+
+    pub fn clear(&mut self) {
+        self.told.clear();
     }
 }
 

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use types::{Epoch, Ino, Micros, NodeId, OpSeq, ResourceId};
 use wire::{ByteLock, FetchWhat, ToMaster, Want};
 
+use crate::attr::Glimpsed;
 use crate::cache::{Cache, Place};
 use crate::config::Config;
 use crate::flush::Flush;
@@ -65,8 +66,8 @@ pub struct Core {
     pub(crate) short_of_segments: BTreeSet<Ino>,
     /// Flushes that wait for segments or for shipped operations.
     pub(crate) flush_later: BTreeMap<u64, BTreeSet<Ino>>,
-    /// Attributes told for one use, of inodes whose content others hold.
-    pub(crate) glimpsed: FxHashMap<Ino, meta::Inode>,
+    /// Attributes of inodes whose content others hold.
+    pub(crate) glimpsed: Glimpsed,
     /// Inodes whose opens the master noted, before it is known whether they come about.
     pub(crate) opens_in_doubt: BTreeSet<Ino>,
     /// Directories that cover inodes whose entries are not loaded yet.
@@ -207,7 +208,7 @@ impl Core {
             flush_failed: BTreeMap::new(),
             short_of_segments: BTreeSet::new(),
             flush_later: BTreeMap::new(),
-            glimpsed: FxHashMap::default(),
+            glimpsed: Glimpsed::default(),
             opens_in_doubt: BTreeSet::new(),
             sought: FxHashMap::default(),
             inode_numbers: VecDeque::new(),
@@ -258,7 +259,7 @@ impl Core {
     /// Takes in a request. Returns the answer if there is one at once; else it comes as [`Output::Reply`].
     pub fn submit(&mut self, clock: Clock, id: RequestId, mut request: Request) -> Option<Reply> {
         self.clock = clock;
-        let mut progress = Progress::new(clock.now);
+        let mut progress = Progress::new(clock.now, self.number());
         let reply = match self.attempt(&mut request, &mut progress) {
             Step::Done(reply) => Some(reply),
             Step::Wait(key) => {
@@ -472,7 +473,7 @@ impl Core {
                 }
                 if let WaitKey::Want(want) = key {
                     // Attributes told for one use are for those who waited for them.
-                    self.glimpsed.remove(&want.ino());
+                    self.glimpsed.forget(want.ino());
                     if let Want::Open { ino } = want {
                         self.opens_in_doubt.insert(ino);
                     }
@@ -529,10 +530,13 @@ impl Core {
             }
             progress.stale_finds += 1;
         }
+        self.glimpsed.trying = progress.number;
         let step = match self.try_request(request, progress) {
             Ok(reply) => Step::Done(reply),
             Err(step) => step,
         };
+        // It was told for this try: by the next one it may be older than what the request itself did.
+        progress.glimpse = None;
         self.count_attempt(request, &step, progress);
         step
     }

@@ -83,12 +83,13 @@ impl Core {
         }
         self.edit_waiting(key, |progress| {
             progress.error = error;
-            progress.glimpse.clone_from(&glimpse);
+            // Those that came after it was asked for ask again: it may be older than they are.
+            progress.glimpse = glimpse.clone().filter(|_| progress.number < request);
         });
         if let Some(inode) = glimpse
             && self.waiting.contains_key(&key)
         {
-            self.glimpsed.insert(want.ino(), *inode);
+            self.glimpsed.tell(want.ino(), request, *inode);
         }
         self.wake(key);
     }

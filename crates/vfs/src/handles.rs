@@ -86,7 +86,9 @@ impl Core {
     pub(crate) fn open_handle(&mut self, handle: Handle) -> HandleId {
         let id = HandleId(self.next_handle);
         self.next_handle += 1;
+        let now = self.clock.now;
         let known = self.known.note(handle.ino);
+        known.end.settle(!known.is_open(), known.writers == 0, now);
         if handle.write {
             known.writers += 1;
         } else {
@@ -151,6 +153,7 @@ impl Core {
         } else {
             known.readers = known.readers.saturating_sub(1);
         }
+        known.end.settle(!known.is_open(), known.writers == 0, self.clock.now);
         let (is_open, is_told, lookups, last_writer) =
             (known.is_open(), known.open_told, known.lookups, handle.write && known.writers == 0);
         if last_writer {

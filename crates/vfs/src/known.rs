@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use types::Ino;
 
 use crate::cache::Place;
+use crate::ends::End;
 use crate::guard::Guard;
 
 /// An inode that the kernel has looked up, or that is open.
@@ -18,6 +19,8 @@ pub struct Known {
     pub attr_out: bool,
     /// Whether the kernel may have pages of it.
     pub pages_out: bool,
+    /// What the kernel has for its end.
+    pub(crate) end: End,
     /// Whether a read was answered since direct writes last had its pages taken back.
     pub was_read: bool,
     /// Handles open for reading only.
@@ -43,6 +46,7 @@ impl Known {
             place: Place::Unknown,
             attr_out: false,
             pages_out: false,
+            end: End::default(),
             was_read: false,
             readers: 0,
             writers: 0,

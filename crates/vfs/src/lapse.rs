@@ -165,7 +165,7 @@ impl Core {
         self.reset();
         for (id, mut parked) in std::mem::take(&mut self.parked) {
             if may_begin_again(&parked) {
-                parked.progress = Progress::new(parked.progress.since);
+                parked.progress = Progress::new(parked.progress.since, parked.progress.number);
                 parked.key = WaitKey::Member;
                 self.waiting.entry(WaitKey::Member).or_default().insert(id);
                 self.parked.insert(id, parked);

@@ -14,6 +14,7 @@ mod config;
 mod content;
 mod core;
 mod disown;
+mod ends;
 mod flush;
 mod forget;
 mod grants;
@@ -42,6 +43,7 @@ mod xattr;
 pub use crate::atime::Atime;
 pub use crate::config::Config;
 pub use crate::core::{Core, Snapshot};
+pub use crate::ends::LaterEnd;
 pub use crate::guard::{Guard, Unguarded};
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{

@@ -125,7 +125,12 @@ impl Core {
         }
         match what {
             FetchWhat::Xattrs { .. } => {
-                self.edit_waiting(key, |progress| progress.xattrs = Some(xattrs.clone()));
+                // Under no token: those that came later may know of a change that they do not show.
+                self.edit_waiting(key, |progress| {
+                    if progress.number < request {
+                        progress.xattrs = Some(xattrs.clone());
+                    }
+                });
             }
             FetchWhat::ExtentPage { ino, page: number } => {
                 self.take_page(ino, number, page.unwrap_or_default());

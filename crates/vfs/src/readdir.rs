@@ -44,7 +44,9 @@ impl Core {
                 Some(inode) => Some((self.visible(child, inode), keep_attr)),
                 None => self.cached_own_attr(child),
             });
-            let entry = known.flatten().map(|(attr, keep_attr)| Entry { attr, keep_name, keep_attr });
+            // A listing waits for nothing: the kernel asks for the size of such a file when somebody wants it.
+            let known = known.flatten().filter(|(attr, _)| self.later_end_of(attr).is_none());
+            let entry = known.map(|(attr, keep_attr)| Entry { attr, keep_name, keep_attr });
             let Request::ReadDir { sink, .. } = request else { return Err(FsError::Io.into()) };
             if !sink.push(name.as_bytes(), child, kind, cookie.0, entry.as_ref()) {
                 break;

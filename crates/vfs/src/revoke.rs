@@ -117,7 +117,9 @@ impl Core {
         let has_writers = self.known.get(&ino).is_some_and(|k| k.writers > 0);
         if resource.kind == ResourceKind::File && has_writers {
             // A mapping could store to a page without asking: EX or no page at all.
+            // Nor may attributes be told to be kept that go with it.
             to = LockMode::Nl;
+            self.tokens.release_further(resource, to);
         }
         let release = Release { from, to, stage: Stage::Dropping, since: self.clock.now };
         self.releases.insert(resource, release);

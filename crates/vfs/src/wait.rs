@@ -51,6 +51,8 @@ pub struct Parked {
 pub struct Progress {
     /// When it came.
     pub since: Micros,
+    /// When it came, among all that was asked for.
+    pub number: u64,
     /// The number given to the inode it makes.
     pub ino: Option<Ino>,
     /// Its shipped operation.
@@ -96,10 +98,11 @@ pub struct LockAnswer {
 }
 
 impl Progress {
-    /// A request that came at `now`.
-    pub fn new(now: Micros) -> Self {
+    /// A request that came at `now` and got this number.
+    pub fn new(now: Micros, number: u64) -> Self {
         Self {
             since: now,
+            number,
             ino: None,
             ship: None,
             done: None,

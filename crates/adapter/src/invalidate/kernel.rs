@@ -10,6 +10,7 @@ pub trait Notify: Send + Sync {
     fn expire_entry(&self, parent: u64, name: &OsStr) -> Result<Notified, NotifyError>;
     fn inval_entry(&self, parent: u64, name: &OsStr) -> Result<Notified, NotifyError>;
     fn inval_inode(&self, ino: u64, offset: i64, len: i64) -> Result<Notified, NotifyError>;
+    fn raise_size(&self, ino: u64, size: u64) -> Result<Notified, NotifyError>;
     fn inc_epoch(&self) -> Result<Notified, NotifyError>;
     fn mark(&self, unique: u64, ino: u64) -> Result<Notified, NotifyError>;
     /// Whether `expire_entry` works; else `inval_entry` is used.
@@ -49,6 +50,10 @@ impl Notify for KernelCache {
 
     fn inval_inode(&self, ino: u64, offset: i64, len: i64) -> Result<Notified, NotifyError> {
         self.notifier.inval_inode(ino, offset, len)
+    }
+
+    fn raise_size(&self, ino: u64, size: u64) -> Result<Notified, NotifyError> {
+        self.notifier.raise_size(ino, size)
     }
 
     fn inc_epoch(&self) -> Result<Notified, NotifyError> {

@@ -79,6 +79,10 @@ impl Notify for FakeKernel {
         self.call(format!("inode {ino} {offset} {len}"))
     }
 
+    fn raise_size(&self, ino: u64, size: u64) -> Result<Notified, NotifyError> {
+        self.call(format!("raise {ino} {size}"))
+    }
+
     fn inc_epoch(&self) -> Result<Notified, NotifyError> {
         self.call("epoch".to_owned())
     }
@@ -122,6 +126,7 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
     let (abort_sender, aborted) = channel();
     let hooks = Hooks {
         done: Box::new(move |job| _ = done_sender.send(job)),
+        raised: Box::new(|_| ()),
         abort: Box::new(move || _ = abort_sender.send(())),
     };
     let notify: Arc<dyn Notify> = kernel.clone();
@@ -146,7 +151,7 @@ impl Bench {
 }
 
 fn patience(patience: Duration) -> Config {
-    Config { patience, watchdog: NEVER, workers_max: 8 }
+    Config { patience, watchdog: NEVER, ..Config::default() }
 }
 
 fn name(parent: u64, name: &str) -> Invalidation {

@@ -35,7 +35,7 @@ fn opened() -> Opened {
 }
 
 fn write_shape() -> Shape {
-    Shape::Write(WriteShape { ino: Ino(7), offset: 0, direct: false, sync: false })
+    Shape::Write(WriteShape { ino: Ino(7), offset: 0, direct: false, sync: false, end: None })
 }
 
 fn assert_answers(shape: Shape, reply: Reply, expected: Answer) {

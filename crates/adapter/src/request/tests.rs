@@ -232,24 +232,26 @@ fn writes() {
     const CACHE: WriteFlags = WriteFlags::CACHE;
     const KILL: WriteFlags = WriteFlags::KILL_SUIDGID;
     const NONE: WriteFlags = WriteFlags::EMPTY;
-    // Handle, flags of the write, flags of the open file; append, kill, direct, sync.
-    for (fh, write_flags, open_flags, append, kill_privileges, direct, sync) in [
-        (CACHED, NONE, 0o1, false, false, false, false),
-        (CACHED, KILL, 0o1, false, true, false, false),
+    // Handle, flags of the write, flags of the open file; append, kill, direct, sync, end.
+    for (fh, write_flags, open_flags, append, kill_privileges, direct, sync, end) in [
+        (CACHED, NONE, 0o1, false, false, false, false, Some(15)),
+        (CACHED, NONE, linux::O_DIRECT, false, false, false, false, None),
+        (CACHED, KILL, 0o1, false, true, false, false, Some(15)),
         // fcntl(F_SETFL, O_APPEND) after the open.
-        (CACHED, NONE, O_APPEND, true, false, false, false),
-        (DIRECT, NONE, O_APPEND, true, false, true, false),
+        (CACHED, NONE, O_APPEND, true, false, false, false, None),
+        (DIRECT, NONE, O_APPEND, true, false, true, false, None),
         // The kernel sends an FSYNC by itself only after cached writes.
-        (CACHED, NONE, O_SYNC, false, false, false, false),
-        (DIRECT, NONE, O_SYNC | O_APPEND, true, false, true, true),
-        (DIRECT, NONE, 0o10_000 | O_APPEND, true, false, true, true),
+        (CACHED, NONE, O_SYNC, false, false, false, false, Some(15)),
+        (DIRECT, NONE, O_SYNC | O_APPEND, true, false, true, true, None),
+        (DIRECT, NONE, 0o10_000 | O_APPEND, true, false, true, true, None),
         // Pages of a mapping.
-        (CACHED, CACHE, O_APPEND, false, false, false, false),
-        (DIRECT, CACHE, O_SYNC | O_APPEND, false, false, false, false),
+        (CACHED, CACHE, O_APPEND, false, false, false, false, None),
+        (DIRECT, CACHE, O_SYNC | O_APPEND, false, false, false, false, None),
     ] {
         let data = b"bytes";
         let operation = Operation::Write { fh, offset: 10, data, write_flags, open_flags, lock_owner: None };
-        let expected = WriteCall { ino: PARENT, offset: 10, data, append, kill_privileges, direct, sync };
+        let expected =
+            WriteCall { ino: PARENT, offset: 10, data, append, kill_privileges, direct, sync, end };
         assert_eq!(written(operation), expected);
     }
 }

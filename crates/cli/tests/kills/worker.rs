@@ -451,15 +451,7 @@ impl Worker {
         let Some((log, _, count)) = self.log else { return Ok(()) };
         self.journal.begin(&Op::ReadLog(log));
         let path = self.path(&format!("logs/{log}"));
-        let mut result = fs::read(&path);
-        // A read that overlaps with an append may be shown the new end before the bytes.
-        for _ in 0..READS_MAX {
-            if !result.as_ref().is_ok_and(|bytes| records(bytes).is_err()) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(3));
-            result = fs::read(&path);
-        }
+        let result = fs::read(&path);
         if let Ok(bytes) = &result {
             self.judge_log(log, count, bytes);
         }
@@ -594,9 +586,6 @@ impl Draws {
     }
 }
 
-/// So often a common file is read again that ends in zeros: they have been seen for 45 ms after the append had returned
-/// on the other node, which is a fault that is still to be found.
-const READS_MAX: u32 = 100;
 const BEGINNINGS: u32 = 50;
 const EIO: i32 = 5;
 const NAMES_MAX: usize = 60;

@@ -8,6 +8,7 @@ mod bad_disks;
 mod coherence;
 mod counters;
 mod lab;
+mod logs;
 mod mappings;
 mod privileges;
 mod scrub;

@@ -1,0 +1,241 @@
+//! Files that grow on several nodes while all of them read: what was written before a read began is read.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::lab::Lab;
+
+const LONG_ENOUGH: Duration = Duration::from_secs(10);
+const RECORD: usize = 48;
+const FAULTS_MAX: usize = 40;
+
+/// Goal: the end of a file that all append to is never an old one, and no bytes in it are ever zeros: the two
+/// ways in which a kernel shows a size wrongly (`kernel_cache.rs` of the crate `fuse`). Method: every append counts its
+/// record after it returned; every reader knows the count from before it began. Descriptors of readers are kept
+/// or new, four at each mount, the third one without an appender.
+#[test]
+fn logs_that_all_nodes_append_to_are_read_to_their_end() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b"), lab.mount("c")];
+    fs::write(mounts[0].path("log"), b"").expect("made");
+    let (appended, faults, stop) = (AtomicU64::new(0), Faults::default(), AtomicBool::new(false));
+    let reads = thread::scope(|scope| {
+        let (appended, faults, stop) = (&appended, &faults, &stop);
+        for (index, mount) in mounts[..2].iter().enumerate() {
+            for writer in [2 * index, 2 * index + 1] {
+                let path = mount.path("log");
+                scope.spawn(move || append(&path, writer, appended, stop));
+            }
+        }
+        let readers: Vec<_> = mounts
+            .iter()
+            .flat_map(|mount| {
+                [Reading::Whole, Reading::Tail, Reading::End, Reading::Size].map(|reading| (mount, reading))
+            })
+            .map(|(mount, reading)| {
+                let path = mount.path("log");
+                scope.spawn(move || read_log(&path, reading, appended, faults, stop))
+            })
+            .collect();
+        thread::sleep(LONG_ENOUGH);
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).sum::<u64>()
+    });
+    let appended = appended.into_inner();
+    println!("{appended} records, {reads} reads");
+    faults.expect_none();
+    assert!(appended > 100 && reads > 100, "{appended} records, {reads} reads");
+    for mount in &mounts {
+        let content = fs::read(mount.path("log")).expect("read");
+        assert_eq!(content.len() as u64, appended * RECORD as u64);
+        assert_eq!(records(&content), Ok(()));
+    }
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+/// As above for writes at places of their own behind the end, which go through the kernel's page cache.
+#[test]
+fn files_that_all_nodes_extend_show_every_write() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    fs::write(mounts[0].path("slots"), b"").expect("made");
+    let (next, faults, stop) = (AtomicU64::new(0), Faults::default(), AtomicBool::new(false));
+    let written: [AtomicU64; WRITERS] = Default::default();
+    let reads = thread::scope(|scope| {
+        let (next, written, faults, stop) = (&next, &written, &faults, &stop);
+        for (index, last) in written.iter().enumerate() {
+            let path = mounts[index % 2].path("slots");
+            scope.spawn(move || extend(&path, index, next, last, stop));
+        }
+        let readers: Vec<_> = (0..WRITERS)
+            .map(|index| {
+                let path = mounts[index % 2].path("slots");
+                scope.spawn(move || read_slots(&path, written, faults, stop))
+            })
+            .collect();
+        thread::sleep(LONG_ENOUGH);
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).sum::<u64>()
+    });
+    let slots = next.into_inner();
+    println!("{slots} slots, {reads} reads");
+    faults.expect_none();
+    assert!(slots > 100 && reads > 100, "{slots} slots, {reads} reads");
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+const WRITERS: usize = 4;
+
+/// What a reader looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// All of it, by a new descriptor.
+    Whole,
+    /// The last records, by a descriptor that is kept.
+    Tail,
+    /// Where a descriptor finds the end.
+    End,
+    /// What stat tells.
+    Size,
+}
+
+fn append(path: &Path, writer: usize, appended: &AtomicU64, stop: &AtomicBool) {
+    let mut file = OpenOptions::new().append(true).open(path).expect("opened");
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        assert_eq!(file.write(&record(writer as u64, number)).expect("appended"), RECORD);
+        appended.fetch_add(1, Ordering::SeqCst);
+        // Now at once, now with time for others to take the file.
+        if number % 3 == 0 {
+            thread::sleep(Duration::from_millis(number % 5));
+        }
+    }
+}
+
+fn read_log(path: &Path, reading: Reading, appended: &AtomicU64, faults: &Faults, stop: &AtomicBool) -> u64 {
+    let mut file = File::open(path).expect("opened");
+    let mut reads = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let end = appended.load(Ordering::SeqCst) * RECORD as u64;
+        let from = match reading {
+            Reading::Whole => 0,
+            Reading::Tail | Reading::End | Reading::Size => end.saturating_sub(100 * RECORD as u64),
+        };
+        let mut content = vec![0; (end - from) as usize];
+        let found = match reading {
+            Reading::Whole => {
+                content = fs::read(path).expect("read");
+                content.len() as u64
+            }
+            Reading::Tail => from + file.read_at(&mut content, from).expect("read") as u64,
+            Reading::End => {
+                let found = file.seek(SeekFrom::End(0)).expect("sought");
+                content.clear();
+                found
+            }
+            Reading::Size => {
+                content.clear();
+                fs::metadata(path).expect("there").len()
+            }
+        };
+        if found < end {
+            faults.add(format!("{reading:?} at {path:?} ended at {found}, {end} bytes were there"));
+        } else if let Err(fault) = records(&content) {
+            faults.add(format!(
+                "{reading:?} at {path:?}: {fault} from {from} to {found}, {end} bytes were there"
+            ));
+        }
+        reads += 1;
+        thread::sleep(Duration::from_millis(reads % 4));
+    }
+    reads
+}
+
+fn extend(path: &Path, writer: usize, next: &AtomicU64, last: &AtomicU64, stop: &AtomicBool) {
+    let file = OpenOptions::new().write(true).open(path).expect("opened");
+    while !stop.load(Ordering::Relaxed) {
+        let slot = next.fetch_add(1, Ordering::SeqCst);
+        file.write_all_at(&record(writer as u64, slot), slot * RECORD as u64).expect("written");
+        last.store(slot + 1, Ordering::SeqCst);
+        if slot % 3 == 0 {
+            thread::sleep(Duration::from_millis(slot % 5));
+        }
+    }
+}
+
+fn read_slots(path: &Path, written: &[AtomicU64; WRITERS], faults: &Faults, stop: &AtomicBool) -> u64 {
+    let file = File::open(path).expect("opened");
+    let mut reads = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let writer = reads as usize % WRITERS;
+        if let Some(slot) = written[writer].load(Ordering::SeqCst).checked_sub(1) {
+            let mut content = [0; RECORD];
+            let len = file.read_at(&mut content, slot * RECORD as u64).expect("read");
+            if content[..len] != record(writer as u64, slot) {
+                faults.add(format!("slot {slot} of writer {writer} at {path:?}: {len} bytes, {content:?}"));
+            }
+        }
+        reads += 1;
+        thread::sleep(Duration::from_millis(reads % 3));
+    }
+    reads
+}
+
+fn record(writer: u64, number: u64) -> [u8; RECORD] {
+    let mut record = [b'.'; RECORD];
+    let text = format!("{writer} {number} ");
+    record[..text.len()].copy_from_slice(text.as_bytes());
+    record[RECORD - 1] = b'\n';
+    record
+}
+
+/// Whole records and nothing else.
+fn records(content: &[u8]) -> Result<(), String> {
+    let (whole, rest) = content.as_chunks::<RECORD>();
+    if !rest.is_empty() {
+        return Err(format!("{} bytes behind the last whole record", rest.len()));
+    }
+    let is_record = |bytes: &[u8; RECORD]| {
+        let text = String::from_utf8_lossy(bytes);
+        let mut numbers = text.split(' ').map(|word| word.parse::<u64>().ok());
+        let (writer, number) = (numbers.next().flatten(), numbers.next().flatten());
+        writer.zip(number).is_some_and(|(writer, number)| record(writer, number) == *bytes)
+    };
+    match whole.iter().position(|bytes| !is_record(bytes)) {
+        Some(at) => Err(format!("record {at} is {:?}", String::from_utf8_lossy(&whole[at]))),
+        None => Ok(()),
+    }
+}
+
+/// The first of them, and how many there were.
+#[derive(Debug, Default)]
+struct Faults {
+    count: AtomicU64,
+    first: std::sync::Mutex<Vec<String>>,
+}
+
+impl Faults {
+    fn add(&self, fault: String) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut first = self.first.lock().expect("no reader panicked");
+        if first.len() < FAULTS_MAX {
+            first.push(fault);
+        }
+    }
+
+    fn expect_none(&self) {
+        let count = self.count.load(Ordering::Relaxed);
+        assert!(count == 0, "{count} faults: {:#?}", self.first.lock().expect("no reader panicked"));
+    }
+}

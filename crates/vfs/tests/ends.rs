@@ -1,0 +1,234 @@
+//! What a node tells its kernel of a file that grows on several nodes.
+//!
+//! A core alone; the test plays its master and its kernel.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use chunk::MemStore;
+use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
+use obs::Metrics;
+use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, Timespec};
+use vfs::{Clock, Config, Core, Keep, LaterEnd, OpenMode, Output, Reply, Request, RequestId, WriteData};
+use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
+
+const FILE: Ino = Ino(50);
+
+struct Rig {
+    core: Core,
+    now: Micros,
+    next: u64,
+    /// Asked of the master and not answered.
+    asked: Vec<(u64, Want)>,
+    replies: Vec<(u64, Reply)>,
+    invalidations: Vec<u64>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let store = Arc::new(MemStore::new());
+        let core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+        let (asked, replies, invalidations) = (Vec::new(), Vec::new(), Vec::new());
+        let mut rig = Self { core, now: Micros(1_000_000), next: 1, asked, replies, invalidations };
+        rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
+        rig.hear(FromMaster::Welcome {
+            node: NodeId(1),
+            epoch: Epoch(1),
+            lease_us: 1_000_000_000,
+            token_share: 1_000_000,
+            cookie_key: [9; 16].into(),
+            batch_applied: BatchSeq(0),
+            reassert: false,
+        });
+        let (first_inode, first_segment) = (Ino(100), 1);
+        rig.hear(FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 });
+        rig
+    }
+
+    fn clock(&self) -> Clock {
+        Clock { now: self.now, wall: Timespec::default() }
+    }
+
+    fn hear(&mut self, message: FromMaster) {
+        self.core.handle_message(self.clock(), message);
+        self.run();
+    }
+
+    /// Returns the number of the request.
+    fn ask(&mut self, request: Request) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        if let Some(reply) = self.core.submit(self.clock(), RequestId(id), request) {
+            self.replies.push((id, reply));
+        }
+        self.run();
+        id
+    }
+
+    fn run(&mut self) {
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::Send(ToMaster::Acquire { request, want, .. }) => self.asked.push((request, want)),
+                Output::Reply(id, reply) => self.replies.push((id.0, reply)),
+                Output::Invalidate { job, .. } => self.invalidations.push(job),
+                _ => {}
+            }
+        }
+    }
+
+    /// The master answers what was asked first.
+    fn answer(&mut self, grants: Vec<Grant>, glimpse: Option<u64>) -> Want {
+        let (request, want) = self.asked.remove(0);
+        let glimpse = glimpse.map(|size| Box::new(Inode { attr: attr(), content: content(size) }));
+        self.hear(FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse });
+        want
+    }
+
+    fn reply_to(&mut self, id: u64) -> Option<Reply> {
+        let at = self.replies.iter().position(|(of, _)| *of == id)?;
+        Some(self.replies.remove(at).1)
+    }
+
+    /// Opens the file with this size for writing, held in EX.
+    fn open_to_write(&mut self, size: u64) {
+        let open = OpenMode { write: true, ..OpenMode::default() };
+        let opened = self.ask(Request::Open { ino: FILE, open });
+        while !self.asked.is_empty() {
+            self.answer(vec![grant_attr(), grant_content(size)], None);
+        }
+        let reply = self.reply_to(opened);
+        assert!(matches!(reply, Some(Reply::Opened(_))), "{reply:?}");
+    }
+
+    fn stat(&mut self) -> Reply {
+        let id = self.ask(Request::GetAttr { ino: FILE });
+        self.reply_to(id).unwrap()
+    }
+}
+
+fn attr() -> InodeAttr {
+    let time = Timespec::default();
+    InodeAttr {
+        kind: FileKind::File,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        rdev: 0,
+        generation: 1,
+        parent: Ino::ROOT,
+        btime: time,
+        ctime: time,
+        xattrs: Xattrs::NONE,
+    }
+}
+
+fn content(size: u64) -> Content {
+    let time = Timespec::default();
+    Content { size, mtime: time, atime: time, ctime: time, body: Body::Empty {} }
+}
+
+fn grant_attr() -> Grant {
+    let data = GrantData::Attr { attr: attr() };
+    Grant { resource: ResourceId::attr(FILE), mode: LockMode::Pr, data }
+}
+
+fn grant_content(size: u64) -> Grant {
+    let data = GrantData::Content { content: content(size) };
+    Grant { resource: ResourceId::file(FILE), mode: LockMode::Ex, data }
+}
+
+fn size_and_keep(reply: Option<Reply>) -> Option<(u64, Keep)> {
+    match reply? {
+        Reply::Attr(attr, keep) => Some((attr.size, keep)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Between the moment in which the size was told and the arrival of who asks later, another node may have written and
+/// returned.
+#[test]
+fn a_size_told_for_one_use_answers_nobody_who_came_after_it_was_asked_for() {
+    let mut rig = Rig::new();
+    let first = rig.ask(Request::GetAttr { ino: FILE });
+    let second = rig.ask(Request::GetAttr { ino: FILE });
+    assert_eq!(rig.asked.len(), 1, "asked once");
+    rig.answer(vec![grant_attr()], Some(10));
+    let told = rig.reply_to(first);
+    assert_eq!(size_and_keep(told), Some((10, Keep::No)));
+    assert!(rig.reply_to(second).is_none());
+    rig.answer(Vec::new(), Some(20));
+    let told = rig.reply_to(second);
+    assert_eq!(size_and_keep(told), Some((20, Keep::No)));
+    assert!(rig.asked.is_empty());
+}
+
+/// Where the file is open for writing, a release that was to leave a right to read leaves none: attributes told to be kept
+/// would never be taken back.
+#[test]
+fn nothing_is_told_to_be_kept_while_everything_is_taken_back() {
+    let mut rig = Rig::new();
+    rig.open_to_write(10);
+    let data = WriteData(vec![7; 20].into());
+    rig.ask(Request::Write { ino: FILE, offset: 0, data, append: false, kill_privileges: false });
+    rig.now = rig.now + Micros(1_000_000);
+    let list = vec![(ResourceId::file(FILE), LockMode::Pr)];
+    rig.hear(FromMaster::Revoke { list, speculative: false });
+    assert_eq!(rig.invalidations.len(), 1, "its pages are being taken back");
+    let asked = rig.ask(Request::GetAttr { ino: FILE });
+    assert!(!matches!(rig.reply_to(asked), Some(Reply::Attr(_, Keep::Yes))));
+}
+
+#[test]
+fn an_answer_with_a_later_end_waits_until_the_kernel_has_it() {
+    let mut rig = Rig::new();
+    rig.open_to_write(10);
+    // The kernel never looked it up here, and may have any size.
+    let told = rig.stat();
+    let end = rig.core.later_end(&told).unwrap();
+    assert_eq!((end.ino, end.from, end.to), (FILE, 0, 10));
+    rig.core.end_reached(end);
+    assert_eq!(rig.core.later_end(&told), None);
+
+    // Written through pages, by nobody but this node since.
+    let write = |rig: &mut Rig, len: u64| {
+        let data = WriteData(vec![7; len as usize].into());
+        rig.ask(Request::Write { ino: FILE, offset: 0, data, append: false, kill_privileges: false });
+    };
+    write(&mut rig, 20);
+    rig.core.end_written(FILE, 20);
+    let told = rig.stat();
+    assert_eq!(rig.core.later_end(&told), None);
+
+    // Past the pages.
+    write(&mut rig, 30);
+    let told = rig.stat();
+    let end = rig.core.later_end(&told).unwrap();
+    assert_eq!((end.from, end.to), (10, 30));
+
+    // Others may have written before this answer was made, and a write through pages may still be on its way.
+    rig.now = rig.now + Micros(1_000_000);
+    let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
+    rig.hear(FromMaster::Revoke { list, speculative: false });
+    for job in std::mem::take(&mut rig.invalidations) {
+        rig.core.invalidated(rig.clock(), job);
+        rig.run();
+    }
+    let asked = rig.ask(Request::GetAttr { ino: FILE });
+    rig.core.end_written(FILE, 40);
+    rig.answer(Vec::new(), Some(40));
+    let told = rig.reply_to(asked).unwrap();
+    let end = rig.core.later_end(&told).unwrap();
+    assert_eq!((end.from, end.to), (10, 40));
+    rig.core.end_reached(LaterEnd { to: 40, ..end });
+    assert_eq!(rig.core.later_end(&told), None);
+}
+
+#[test]
+fn a_closed_file_needs_no_end() {
+    let mut rig = Rig::new();
+    let asked = rig.ask(Request::GetAttr { ino: FILE });
+    rig.answer(vec![grant_attr()], Some(10));
+    let told = rig.reply_to(asked).unwrap();
+    assert_eq!(rig.core.later_end(&told), None);
+}
