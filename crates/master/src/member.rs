@@ -54,7 +54,7 @@ pub(crate) enum Standing {
 }
 
 /// A hello.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Newcomer {
     pub version: u32,
     pub volume: Vec<u64>,
@@ -69,6 +69,12 @@ impl Newcomer {
     /// Whether it is the mount that `record` tells of.
     pub fn is_of(&self, record: &MemberRecord) -> bool {
         self.pid == record.pid && self.pid_start == record.pid_start && self.device == record.device
+    }
+
+    /// What is recorded of it as a new member.
+    pub fn into_record(self) -> MemberRecord {
+        let Self { pid, pid_start, label, device, .. } = self;
+        MemberRecord { pid, pid_start, label, device, batch: BatchSeq(0), segments: Vec::new() }
     }
 }
 
@@ -98,14 +104,7 @@ impl Master {
         self.bury_predecessor(&newcomer);
         let node = NodeId(self.volume.next_node);
         self.volume.next_node += 1;
-        let record = MemberRecord {
-            pid: newcomer.pid,
-            pid_start: newcomer.pid_start,
-            label: newcomer.label,
-            device: newcomer.device,
-            batch: BatchSeq(0),
-            segments: Vec::new(),
-        };
+        let record = newcomer.into_record();
         let own = vec![own_write(Key::Volume, &self.volume), own_write(Key::Member(node), &record)];
         if let Err(error) = self.commit(NodeId(0), &[], own) {
             return self.fail(format!("a member could not be recorded: {error:?}"));

@@ -31,7 +31,10 @@ impl Core {
 
     /// Whether the lease, less a margin for the clocks and one for emptying the kernel's caches, has not ended.
     pub(crate) fn is_lease_in_time(&self) -> bool {
-        self.clock.now + self.margin() + self.margin() < self.lease.until
+        let in_time = self.clock.now + self.margin() + self.margin() < self.lease.until;
+        #[cfg(feature = "planted")]
+        let in_time = in_time || types::planted::strikes(types::planted::Planted::LeaseUnchecked);
+        in_time
     }
 
     /// Whether pages may be filled and written: their locks are held meanwhile, and emptying the kernel's caches
