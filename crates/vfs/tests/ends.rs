@@ -3,12 +3,15 @@
 //! A core alone; the test plays its master and its kernel.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
 use std::sync::Arc;
 
 use chunk::MemStore;
-use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
+use common::{attr, content, reserved, welcome};
+use meta::{FileKind, Inode};
 use obs::Metrics;
-use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, Timespec};
+use types::{Ino, LockMode, Micros, ResourceId, Timespec};
 use vfs::{Clock, Config, Core, Keep, LaterEnd, OpenMode, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
 
@@ -31,17 +34,8 @@ impl Rig {
         let (asked, replies, invalidations) = (Vec::new(), Vec::new(), Vec::new());
         let mut rig = Self { core, now: Micros(1_000_000), next: 1, asked, replies, invalidations };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
-        rig.hear(FromMaster::Welcome {
-            node: NodeId(1),
-            epoch: Epoch(1),
-            lease_us: 1_000_000_000,
-            token_share: 1_000_000,
-            cookie_key: [9; 16].into(),
-            batch_applied: BatchSeq(0),
-            reassert: false,
-        });
-        let (first_inode, first_segment) = (Ino(100), 1);
-        rig.hear(FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 });
+        rig.hear(welcome(1_000_000_000));
+        rig.hear(reserved());
         rig
     }
 
@@ -79,7 +73,8 @@ impl Rig {
     /// The master answers what was asked first.
     fn answer(&mut self, grants: Vec<Grant>, glimpse: Option<u64>) -> Want {
         let (request, want) = self.asked.remove(0);
-        let glimpse = glimpse.map(|size| Box::new(Inode { attr: attr(), content: content(size) }));
+        let glimpse =
+            glimpse.map(|size| Box::new(Inode { attr: attr(FileKind::File), content: content(size) }));
         self.hear(FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse });
         want
     }
@@ -106,30 +101,8 @@ impl Rig {
     }
 }
 
-fn attr() -> InodeAttr {
-    let time = Timespec::default();
-    InodeAttr {
-        kind: FileKind::File,
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        rdev: 0,
-        generation: 1,
-        parent: Ino::ROOT,
-        btime: time,
-        ctime: time,
-        xattrs: Xattrs::NONE,
-    }
-}
-
-fn content(size: u64) -> Content {
-    let time = Timespec::default();
-    Content { size, mtime: time, atime: time, ctime: time, body: Body::Empty {} }
-}
-
 fn grant_attr() -> Grant {
-    let data = GrantData::Attr { attr: attr() };
+    let data = GrantData::Attr { attr: attr(FileKind::File) };
     Grant { resource: ResourceId::attr(FILE), mode: LockMode::Pr, data }
 }
 

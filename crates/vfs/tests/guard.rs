@@ -3,12 +3,15 @@
 //! A core alone; the test plays its master and its guard.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use chunk::MemStore;
+use common::welcome;
 use obs::Metrics;
-use types::{BatchSeq, Epoch, Ino, Micros, NodeId, Timespec};
+use types::{Ino, Micros, Timespec};
 use vfs::{Clock, Config, Core, Guard, Output, Request, RequestId};
 use wire::{FromMaster, ToMaster};
 
@@ -63,15 +66,7 @@ fn member() -> (Core, Fake) {
     let mut core = Core::new(Config::default(), [7; 16], Arc::new(MemStore::new()), metrics);
     core.set_guard(Box::new(guard.clone()));
     core.hello(at(1_000_000), 1, 1, String::new(), String::new());
-    let welcome = FromMaster::Welcome {
-        node: NodeId(1),
-        epoch: Epoch(1),
-        lease_us: LEASE.0,
-        token_share: 1_000_000,
-        cookie_key: [9; 16].into(),
-        batch_applied: BatchSeq(0),
-        reassert: false,
-    };
+    let welcome = welcome(LEASE.0);
     core.handle_message(at(1_000_100), welcome);
     sent(&mut core);
     (core, guard)

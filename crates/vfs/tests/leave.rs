@@ -1,11 +1,14 @@
 //! A node that has said its farewell says nothing more: its master would not know who it is.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
 use std::sync::Arc;
 
 use chunk::MemStore;
+use common::welcome;
 use obs::Metrics;
-use types::{BatchSeq, Epoch, Ino, Micros, NodeId, Timespec};
+use types::{Ino, Micros, Timespec};
 use vfs::{Clock, Config, Core, Output};
 use wire::{FromMaster, ToMaster};
 
@@ -33,18 +36,7 @@ fn nothing_is_said_after_the_farewell() {
     let store = Arc::new(MemStore::new());
     let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
     core.hello(CLOCK, 1, 1, String::new(), String::new());
-    core.handle_message(
-        CLOCK,
-        FromMaster::Welcome {
-            node: NodeId(1),
-            epoch: Epoch(1),
-            lease_us: 10_000_000,
-            token_share: 1_000_000,
-            cookie_key: [9; 16].into(),
-            batch_applied: BatchSeq(0),
-            reassert: false,
-        },
-    );
+    core.handle_message(CLOCK, welcome(10_000_000));
     core.handle_message(
         CLOCK,
         FromMaster::Reserved { first_inode: Ino(100), inodes: 100, first_segment: 1, segments: 8 },

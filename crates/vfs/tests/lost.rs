@@ -3,14 +3,17 @@
 //! A core alone; the test plays its master and its disk.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
 use std::sync::Arc;
 
 use chunk::{Action, Fault, MemStore, SegmentStore, SyncPlan};
-use meta::{Body, Change, Content, FileKind, FsError, Inode, InodeAttr, Xattrs};
+use common::{reserved, root_acquired, welcome};
+use meta::{Change, Content, FileKind, FsError};
 use obs::Metrics;
-use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, ResourceKind, Timespec};
+use types::{BatchSeq, Ino, LockMode, Micros, ResourceId, Timespec};
 use vfs::{Clock, Config, Core, HandleId, MakeSpec, OpenMode, Output, Reply, Request, RequestId, WriteData};
-use wire::{FromMaster, Grant, GrantData, Listing, LockOwner, ToMaster};
+use wire::{FromMaster, LockOwner, ToMaster};
 
 const VOLUME: [u8; 16] = [7; 16];
 const KIB: usize = 1 << 10;
@@ -49,17 +52,8 @@ impl Rig {
         let mut rig =
             Self { core, store, metrics, now, said, replies, next: 1, held: None, is_silent: false };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
-        rig.hear(FromMaster::Welcome {
-            node: NodeId(1),
-            epoch: Epoch(1),
-            lease_us: 1_000_000_000,
-            token_share: 1_000_000,
-            cookie_key: [9; 16].into(),
-            batch_applied: BatchSeq(0),
-            reassert: false,
-        });
-        let (first_inode, first_segment) = (Ino(100), 1);
-        rig.hear(FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 });
+        rig.hear(welcome(1_000_000_000));
+        rig.hear(reserved());
         let Reply::NoEntry(_) = rig.ask(Request::Lookup { parent: Ino::ROOT, name: b"none"[..].into() })
         else {
             panic!("the root is empty")
@@ -91,10 +85,7 @@ impl Rig {
                 }
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
                 Output::Send(ToMaster::Acquire { request, .. }) => {
-                    let grants = vec![root_grant()];
-                    let message =
-                        FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None };
-                    self.core.handle_message(self.clock(), message);
+                    self.core.handle_message(self.clock(), root_acquired(request));
                 }
                 Output::Send(message) => {
                     if let ToMaster::Batch { seq, .. } = &message
@@ -213,28 +204,6 @@ fn done(reply: Reply) -> Result<(), FsError> {
         Reply::Error(error) => Err(error),
         reply => panic!("{reply:?}"),
     }
-}
-
-fn root_grant() -> Grant {
-    let time = Timespec::default();
-    let attr = InodeAttr {
-        kind: FileKind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        generation: 1,
-        parent: Ino::ROOT,
-        btime: time,
-        ctime: time,
-        xattrs: Xattrs::NONE,
-    };
-    let content = Content { size: 0, mtime: time, atime: time, ctime: time, body: Body::Empty {} };
-    let inode = Box::new(Inode { attr, content });
-    let listing = Listing { after: 0, entries: Vec::new(), complete: true };
-    let resource = ResourceId { ino: Ino::ROOT, kind: ResourceKind::Dir };
-    Grant { resource, mode: LockMode::Ex, data: GrantData::Directory { inode, listing } }
 }
 
 #[test]

@@ -3,16 +3,19 @@
 //! A core alone; the test plays its master and a kernel whose reader never rests.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
 use std::sync::Arc;
 
 use chunk::MemStore;
-use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
+use common::{reserved, root_acquired, welcome};
+use meta::FileKind;
 use obs::Metrics;
-use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, ResourceKind, Timespec};
+use types::{Ino, LockMode, Micros, ResourceId, ResourceKind, Timespec};
 use vfs::{
     Clock, Config, Core, Invalidation, MakeSpec, OpenMode, Output, Reply, Request, RequestId, WriteData,
 };
-use wire::{FromMaster, Grant, GrantData, Listing, ToMaster};
+use wire::{FromMaster, ToMaster};
 
 struct Rig {
     core: Core,
@@ -35,17 +38,8 @@ impl Rig {
         let (now, rounds) = (Micros(1_000_000), Vec::new());
         let mut rig = Self { core, store, now, next: 1, rounds, rereads, released: false, file: Ino(0) };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
-        rig.hear(FromMaster::Welcome {
-            node: NodeId(1),
-            epoch: Epoch(1),
-            lease_us: 1_000_000_000,
-            token_share: 1_000_000,
-            cookie_key: [9; 16].into(),
-            batch_applied: BatchSeq(0),
-            reassert: false,
-        });
-        let (first_inode, first_segment) = (Ino(100), 1);
-        rig.hear(FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 });
+        rig.hear(welcome(1_000_000_000));
+        rig.hear(reserved());
         rig.ask(Request::Lookup { parent: Ino::ROOT, name: b"none"[..].into() });
         let (mode, target) = (0o644, Box::default());
         let spec = MakeSpec { kind: FileKind::File, mode, umask: 0, uid: 0, gid: 0, rdev: 0, target };
@@ -105,10 +99,7 @@ impl Rig {
                     self.core.synced(self.clock(), job, outcome);
                 }
                 Output::Send(ToMaster::Acquire { request, .. }) => {
-                    let grants = vec![root_grant()];
-                    let message =
-                        FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None };
-                    self.core.handle_message(self.clock(), message);
+                    self.core.handle_message(self.clock(), root_acquired(request));
                 }
                 Output::Send(ToMaster::Batch { seq, .. }) => {
                     self.core.handle_message(self.clock(), FromMaster::Durable { seq });
@@ -136,28 +127,6 @@ impl Rig {
         }
         panic!("never given back");
     }
-}
-
-fn root_grant() -> Grant {
-    let time = Timespec::default();
-    let attr = InodeAttr {
-        kind: FileKind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        generation: 1,
-        parent: Ino::ROOT,
-        btime: time,
-        ctime: time,
-        xattrs: Xattrs::NONE,
-    };
-    let content = Content { size: 0, mtime: time, atime: time, ctime: time, body: Body::Empty {} };
-    let inode = Box::new(Inode { attr, content });
-    let listing = Listing { after: 0, entries: Vec::new(), complete: true };
-    let resource = ResourceId { ino: Ino::ROOT, kind: ResourceKind::Dir };
-    Grant { resource, mode: LockMode::Ex, data: GrantData::Directory { inode, listing } }
 }
 
 /// A reader whose page is taken before it has its bytes asks again at once: without a pause it would never be done.
