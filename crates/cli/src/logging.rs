@@ -1,8 +1,12 @@
 //! Where log lines go: standard error in the foreground, else the system log. `HOLDFAST_LOG` sets the level.
 
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::units;
 
 /// Where log lines go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +21,8 @@ pub enum Target {
 pub fn start(target: Target) {
     let level = level_of(std::env::var("HOLDFAST_LOG").ok().as_deref());
     let sink: Box<dyn Log> = match target {
-        Target::Terminal => Box::new(Terminal),
+        // The journal stamps what it takes from a service's standard error.
+        Target::Terminal => Box::new(Terminal { stamps: std::env::var_os("JOURNAL_STREAM").is_none() }),
         Target::Syslog => Box::new(Syslog::new()),
     };
     if log::set_boxed_logger(sink).is_ok() {
@@ -29,7 +34,18 @@ fn level_of(text: Option<&str>) -> LevelFilter {
     text.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::Info)
 }
 
-struct Terminal;
+struct Terminal {
+    stamps: bool,
+}
+
+/// The time before a line, or nothing where who reads the lines stamps them.
+fn now(stamps: bool) -> String {
+    let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return String::new() };
+    match stamps {
+        true => format!("{} ", units::show_stamp(now)),
+        false => String::new(),
+    }
+}
 
 impl Log for Terminal {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -37,7 +53,10 @@ impl Log for Terminal {
     }
 
     fn log(&self, record: &Record<'_>) {
-        eprintln!("{:<5} {}: {}", record.level(), record.target(), record.args());
+        // One write, so that lines of several nodes on one terminal stay whole.
+        let line =
+            format!("{}{:<5} {}: {}\n", now(self.stamps), record.level(), record.target(), record.args());
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
     fn flush(&self) {}

@@ -40,7 +40,22 @@ pub fn show_size(bytes: u64) -> String {
 
 /// `2024-02-29 12:00:00 UTC` from seconds since 1970.
 pub fn show_time(secs: u64) -> String {
-    let (days, rest) = (secs / 86_400, secs % 86_400);
+    format!("{} {} UTC", date(secs), time_of_day(secs))
+}
+
+/// `2024-02-29T12:00:00.345Z` from the time since 1970.
+pub fn show_stamp(since: Duration) -> String {
+    let secs = since.as_secs();
+    format!("{}T{}.{:03}Z", date(secs), time_of_day(secs), since.subsec_millis())
+}
+
+fn time_of_day(secs: u64) -> String {
+    let rest = secs % 86_400;
+    format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+fn date(secs: u64) -> String {
+    let days = secs / 86_400;
     // Days to a date by the proleptic Gregorian calendar, era of 400 years from 1 March 0000:
     // Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days.
     let shifted = days + 719_468;
@@ -51,7 +66,7 @@ pub fn show_time(secs: u64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+    format!("{year:04}-{month:02}-{day:02}")
 }
 
 #[cfg(test)]
@@ -99,5 +114,6 @@ mod tests {
         ] {
             assert_eq!(show_time(secs), text);
         }
+        assert_eq!(show_stamp(Duration::from_millis(951_825_600_007)), "2000-02-29T12:00:00.007Z");
     }
 }
