@@ -294,6 +294,11 @@ impl Master {
         self.settle();
     }
 
+    /// The member that a connection is of.
+    pub fn node_of(&self, peer: PeerId) -> Option<NodeId> {
+        self.peers.get(&peer).copied().flatten()
+    }
+
     /// Time passed: see [`Master::poll_timeout`].
     pub fn handle_timeout(&mut self, clock: Clock) {
         self.clock = clock;

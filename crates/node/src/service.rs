@@ -339,11 +339,30 @@ impl Service {
             shell.pump(Work::OfMaster);
             self.read(shell, peer, &mut reader, &process);
             let is_dead = process.dies_within(PATIENCE_DEATH);
-            self.with_master(|master, clock| master.disconnected(clock, peer, is_dead));
+            let node = self.with_master(|master, clock| {
+                let node = master.node_of(peer);
+                master.disconnected(clock, peer, is_dead);
+                node
+            });
             self.peers.lock().remove(&peer);
             shell.pump(Work::OfMaster);
+            if let Some(node) = node.flatten().filter(|_| !is_dead) {
+                self.await_death(shell, node, &process);
+            }
         }
         writer.close();
+    }
+
+    /// A process that is killed on a busy machine takes its time to end. One that lives comes back or loses its membership
+    /// with its lease.
+    fn await_death(&self, shell: &Shell, node: types::NodeId, process: &Process) {
+        let deadline = Instant::now() + shell.options.lease;
+        while Instant::now() < deadline && !self.is_stopping() {
+            if process.dies_within(PATIENCE_DEATH) {
+                self.with_master(|master, clock| master.member_is_dead(clock, node));
+                return shell.pump(Work::OfMaster);
+            }
+        }
     }
 
     /// The Hello, with what the kernel knows of its sender in the place of what it says of itself.
@@ -602,7 +621,7 @@ fn keep_reserve(shell: &Shell) -> bool {
 
 /// How long a new connection may take to say hello.
 const PATIENCE_HELLO: Duration = Duration::from_secs(5);
-/// How long before its death a process's connections end, at most.
+/// How long before its death a process's connections end, on a machine that is not too busy.
 const PATIENCE_DEATH: Duration = Duration::from_millis(50);
 /// Between two looks at members that have yet to rejoin.
 const PAUSE_REJOIN: Duration = Duration::from_millis(50);

@@ -17,7 +17,7 @@ use meta::{FileKind, FsError};
 use types::{Epoch, Ino, Micros};
 use vfs::{Attr, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
 
-use crate::processes::World;
+use crate::processes::{Begun, Seen, World};
 
 /// What a process knows of its names and files.
 #[derive(Clone, Debug, Default)]
@@ -324,6 +324,31 @@ impl Process {
 
     /// Resolves a name as the kernel does: from its cache if it may, else by asking.
     async fn lookup(&self, dir: u64, name: &[u8]) -> Done<u64> {
+        let Some(look) = self.begin_shared(dir, name, None) else { return self.find(dir, name).await };
+        let found = self.find(dir, name).await;
+        let saw = match found {
+            Ok(ino) => Some(Seen::Inode(ino)),
+            Err(FsError::NotFound) => Some(Seen::Absent),
+            Err(_) => None,
+        };
+        self.world.borrow_mut().names.end(&look, saw, None);
+        found
+    }
+
+    /// Notes that something begins with a name, if all use it.
+    fn begin_shared(&self, dir: u64, name: &[u8], made: Option<Seen>) -> Option<Begun> {
+        let is_shared = name.starts_with(b"x") || name.starts_with(b"race");
+        is_shared.then(|| self.world.borrow_mut().names.begin(self.id, (dir, name.to_vec()), made))
+    }
+
+    /// Notes how it ended.
+    fn end_shared(&self, begun: Option<Begun>, saw: Option<Seen>, made: Option<Seen>) {
+        if let Some(begun) = begun {
+            self.world.borrow_mut().names.end(&begun, saw, made);
+        }
+    }
+
+    async fn find(&self, dir: u64, name: &[u8]) -> Done<u64> {
         let cached = self.kernel(|k| k.names.get(&(Ino(dir), name.to_vec())).copied());
         if let Some(cached) = cached {
             return cached.map(|ino| ino.0).ok_or(FsError::NotFound);

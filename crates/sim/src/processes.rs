@@ -21,8 +21,10 @@ use crate::coverage::Coverage;
 use crate::process::{Gate, Own, Process, State};
 use crate::traffic::Traffic;
 
+mod names;
 mod troubles;
 
+pub(crate) use names::{Begun, Seen, SharedNames};
 pub use troubles::Trouble;
 
 /// Settings of a run.
@@ -85,6 +87,8 @@ pub(crate) struct World {
     pub shared: Vec<(Vec<u8>, u64)>,
     /// How many were told that they made a name of a race.
     pub winners: BTreeMap<(u64, Vec<u8>), u64>,
+    /// What was done with shared names, and what was seen of them.
+    pub names: SharedNames,
     /// Who is in the critical section.
     pub critical: Option<usize>,
     /// How often it was gone through.
@@ -148,6 +152,7 @@ pub fn run_processes(config: ProcessesConfig) -> ProcessesRun {
         states: Vec::new(),
         shared,
         winners: BTreeMap::new(),
+        names: SharedNames::default(),
         critical: None,
         counted: 0,
         keeps_history: !config.plan.is_empty()
@@ -451,6 +456,10 @@ impl Runner {
         let names: BTreeSet<_> = world.winners.iter().filter(|(_, count)| **count != 1).collect();
         if !names.is_empty() && !world.keeps_history {
             self.fault(&format!("not one winner each: {names:?}"));
+        }
+        let (sights, faults) = world.names.judge();
+        if !faults.is_empty() && !world.keeps_history {
+            self.fault(&format!("{} of {sights} sights of shared names: {}", faults.len(), faults[0]));
         }
         self.check_common(world, &tree);
         for node in world.cluster.nodes_up() {

@@ -114,7 +114,8 @@ impl Mount {
         let root = lab.path(name);
         let status = lab.holdfast(&["status", volume, "--json"]).json();
         let nodes = status["nodes"].as_array().expect("a list");
-        let own = nodes.iter().find(|node| node["mountpoint"] == root.to_str().expect("utf-8"));
+        // A node that was killed at the same place may not be forgotten yet.
+        let own = nodes.iter().rev().find(|node| node["mountpoint"] == root.to_str().expect("utf-8"));
         let pid = own.and_then(|node| node["pid"].as_i64()).expect("the node tells its process");
         let pid = Pid::from_raw(pid as i32).expect("not 0");
         let (call_off, called_off) = channel::<()>();

@@ -21,27 +21,13 @@ impl Process {
             0 | 1 => {
                 let open = OpenMode { write: true, ..OpenMode::default() };
                 let exclusive = self.random(2) == 0;
-                let spec = spec(FileKind::File);
-                self.call(Request::Create {
-                    parent: Ino(dir),
-                    name: name.clone().into(),
-                    spec,
-                    open,
-                    exclusive,
-                })
-                .await
+                self.create_shared(dir, &name, open, exclusive).await
             }
-            2 | 3 => self.call(Request::Unlink { parent: Ino(dir), name: name.clone().into() }).await,
-            4 => {
-                let mode = RenameMode::Replace;
-                let (name, new_name) = (name.clone().into(), new_name.clone().into());
-                self.call(Request::Rename { parent: Ino(dir), name, new_parent: Ino(to), new_name, mode })
-                    .await
-            }
+            2 | 3 => self.unlink_shared(dir, &name).await,
+            4 => self.rename_shared((dir, &name), (to, &new_name)).await,
             _ => {
                 let Ok(ino) = found else { return };
-                self.call(Request::Link { ino: Ino(ino), parent: Ino(to), name: new_name.clone().into() })
-                    .await
+                self.link_shared(ino, to, &new_name).await
             }
         };
         let is_renamed = what == 4 && matches!(reply, Reply::Done);
@@ -80,6 +66,78 @@ impl Process {
         }
     }
 
+    async fn create_shared(&self, dir: u64, name: &[u8], open: OpenMode, exclusive: bool) -> Reply {
+        let begun = self.begin_shared(dir, name, Some(Seen::Present));
+        let spec = spec(FileKind::File);
+        let create = Request::Create { parent: Ino(dir), name: name.into(), spec, open, exclusive };
+        let reply = self.call(create).await;
+        match &reply {
+            Reply::Created(entry, _) => {
+                // Without O_EXCL it may have been there.
+                let saw = exclusive.then_some(Seen::Absent);
+                self.end_shared(begun, saw, Some(Seen::Inode(entry.attr.ino.0)));
+            }
+            Reply::Error(FsError::Exists) => self.end_shared(begun, Some(Seen::Present), None),
+            // Refused, or done and undone by another before it was answered.
+            _ => {}
+        }
+        reply
+    }
+
+    async fn unlink_shared(&self, dir: u64, name: &[u8]) -> Reply {
+        let begun = self.begin_shared(dir, name, Some(Seen::Absent));
+        let reply = self.call(Request::Unlink { parent: Ino(dir), name: name.into() }).await;
+        match &reply {
+            Reply::Done => self.end_shared(begun, Some(Seen::Present), Some(Seen::Absent)),
+            Reply::Error(FsError::NotFound) => self.end_shared(begun, Some(Seen::Absent), None),
+            // Refused, or done and undone by another before it was answered.
+            _ => {}
+        }
+        reply
+    }
+
+    /// Names of one inode stay both, so the old name may be there still.
+    async fn rename_shared(&self, (dir, name): (u64, &[u8]), (to, new_name): (u64, &[u8])) -> Reply {
+        let old = self.begin_shared(dir, name, Some(Seen::Absent));
+        let new = self.begin_shared(to, new_name, Some(Seen::Present));
+        let mode = RenameMode::Replace;
+        let rename = Request::Rename {
+            parent: Ino(dir),
+            name: name.into(),
+            new_parent: Ino(to),
+            new_name: new_name.into(),
+            mode,
+        };
+        let reply = self.call(rename).await;
+        match &reply {
+            Reply::Done if (dir, name) == (to, new_name) => {
+                self.end_shared(old, Some(Seen::Present), None);
+                self.end_shared(new, Some(Seen::Present), None);
+            }
+            Reply::Done => {
+                if let Some(old) = old {
+                    self.world.borrow_mut().names.end_perhaps(&old, Some(Seen::Present));
+                }
+                self.end_shared(new, None, Some(Seen::Present));
+            }
+            // Refused.
+            _ => {}
+        }
+        reply
+    }
+
+    async fn link_shared(&self, ino: u64, dir: u64, name: &[u8]) -> Reply {
+        let begun = self.begin_shared(dir, name, Some(Seen::Inode(ino)));
+        let reply = self.call(Request::Link { ino: Ino(ino), parent: Ino(dir), name: name.into() }).await;
+        match &reply {
+            Reply::Entry(_) => self.end_shared(begun, Some(Seen::Absent), Some(Seen::Inode(ino))),
+            Reply::Error(FsError::Exists) => self.end_shared(begun, Some(Seen::Present), None),
+            // Refused, or done and undone by another before it was answered.
+            _ => {}
+        }
+        reply
+    }
+
     pub(super) async fn shared(&self) -> u64 {
         let (name, ino) = {
             let shared = self.world.borrow().shared.clone();
@@ -97,18 +155,8 @@ impl Process {
         let dir = self.shared().await;
         let round = self.world.borrow().round();
         let name = format!("race{round}").into_bytes();
-        let spec = spec(FileKind::File);
         let open = OpenMode { write: true, ..OpenMode::default() };
-        match self
-            .call(Request::Create {
-                parent: Ino(dir),
-                name: name.clone().into(),
-                spec,
-                open,
-                exclusive: true,
-            })
-            .await
-        {
+        match self.create_shared(dir, &name, open, true).await {
             Reply::Created(entry, opened) => {
                 *self.world.borrow_mut().winners.entry((dir, name)).or_default() += 1;
                 let ino = entry.attr.ino;
