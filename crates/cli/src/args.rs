@@ -36,11 +36,16 @@ pub enum Command {
     Dump(DumpArgs),
     /// Read metadata written by `dump` into an unmounted volume whose metadata are empty
     Load(LoadArgs),
+    /// Watch how long I/O takes on any file system or block device, layer by layer
+    Watch(WatchArgs),
     /// Install this binary and the helpers of mount(8) and umount(8)
     Install(InstallArgs),
     /// Look after the kernel's caches of a mount: how a node starts its guard
     #[command(hide = true)]
     Guard(GuardArgs),
+    /// Touch the targets of a watch: how `watch` samples without being stuck with what it samples
+    #[command(hide = true)]
+    WatchWorker,
 }
 
 /// Arguments of `format`.
@@ -190,6 +195,46 @@ pub struct LoadArgs {
     pub input: Option<PathBuf>,
 }
 
+/// Arguments of `watch`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Nothing of Holdfast is needed, and root only where the kernel asks for it. Exit codes: 0 all targets well \
+at the end, 1 an I/O pending or failing, 3 could not be watched."
+)]
+pub struct WatchArgs {
+    /// A file, a directory (a nameless file of the watch's own is measured) or a block device (only read); LABEL
+    /// names it in outputs
+    #[arg(value_name = "TARGET[=LABEL]", required_unless_present = "replay")]
+    pub targets: Vec<std::ffi::OsString>,
+    /// From one I/O of a target to its next
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
+    pub interval: std::time::Duration,
+    /// What is done: read, write, flock, stat or create
+    #[arg(long, value_name = "OP", default_value = "read", value_parser = op)]
+    pub op: probe::Op,
+    /// Bytes of a read or write; more where direct I/O needs it
+    #[arg(long, value_name = "SIZE", default_value = "512", value_parser = size)]
+    pub size: u64,
+    /// Samples that davg, dstd_dev, dmin and dmax look back on
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub window: usize,
+    /// End after this time; otherwise by SIGINT or SIGTERM
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub duration: Option<std::time::Duration>,
+    /// How the targets stand on one another, by labels, lowest layer first, like leg1,leg2:volume:files
+    #[arg(long, value_name = "LAYERS")]
+    pub stack: Option<String>,
+    /// Print one JSON document at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Write every event to FILE, which must not exist
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Show what FILE recorded instead of watching
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["targets", "record", "duration", "stack"])]
+    pub replay: Option<PathBuf>,
+}
+
 /// Arguments of `install`.
 #[derive(Debug, clap::Args)]
 pub struct InstallArgs {
@@ -211,6 +256,16 @@ fn size(text: &str) -> Result<u64, String> {
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let parsed = units::parse_seconds(text).filter(|interval| !interval.is_zero());
     parsed.ok_or_else(|| "expected seconds above zero, like 1 or 0.5".to_owned())
+}
+
+fn time(text: &str) -> Result<std::time::Duration, String> {
+    let parsed = probe::parse_duration(text).filter(|time| !time.is_zero());
+    parsed.ok_or_else(|| "expected a time above zero, like 3s, 500ms or 2m".to_owned())
+}
+
+fn op(text: &str) -> Result<probe::Op, String> {
+    probe::Op::of_name(text)
+        .ok_or_else(|| format!("expected one of {}", probe::Op::ALL.map(probe::Op::name).join(", ")))
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -33,6 +33,11 @@ impl Failure {
         Self { message: error.to_string(), code }
     }
 
+    /// Exit code 3: could not be watched, as plugins of Nagios have it.
+    pub fn unwatched(error: impl fmt::Display) -> Self {
+        Self { message: error.to_string(), code: 3 }
+    }
+
     /// Exit code 32: mount or unmount failed, as mount(8) has it.
     pub fn mount(error: impl fmt::Display) -> Self {
         Self { message: error.to_string(), code: 32 }

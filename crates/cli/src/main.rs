@@ -60,15 +60,18 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Dump(args) => commands::dump::dump(&args),
         Command::Load(args) => commands::dump::load(&args),
         Command::Install(args) => commands::install::run(&args),
+        Command::Watch(args) => commands::watch::run(&args),
+        Command::WatchWorker => commands::watch::work(),
         Command::Guard(_) => backend::guard(),
     }
 }
 
-/// mount(8) and umount(8) answer wrong usage with 1, fsck(8) and our scrub with 16, our other commands with 2.
+/// mount(8) and umount(8) answer wrong usage with 1, fsck(8) and our scrub with 16, plugins of Nagios with 3, our other commands with 2.
 fn usage_code(argv: &[OsString]) -> i32 {
     match argv.get(1).and_then(|arg| arg.to_str()) {
         Some("mount" | "umount") => 1,
         Some("fsck" | "scrub") => 16,
+        Some("watch") => 3,
         Some(_) | None => 2,
     }
 }

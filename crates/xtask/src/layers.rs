@@ -36,6 +36,9 @@ pub const ORDER: &[(&str, &str)] = &[
 const BESIDE: &[(&str, &[&str])] =
     &[("testkit", &[]), ("sim", &["testkit"]), ("fuzz", &["testkit", "sim"]), ("xtask", &[])];
 
+/// Crates that measure from the outside, and the only ones of ours that they may use.
+const OUTSIDE: &[(&str, &[&str])] = &[("probe", &["types", "obs"])];
+
 /// Crates that touch no clock, randomness, thread, file or socket, and their files that may.
 const PURE: &[(&str, &[&str])] = &[
     ("types", &[]),
@@ -122,6 +125,15 @@ fn check_dependency(name: &str, kind: Kind, dependency: &str, problems: &mut Vec
         if kind == Kind::Normal || dependency != "testkit" {
             problems.push(format!("{at}: uses {dependency}, which is for tests only"));
         }
+        return;
+    }
+    let allowed = OUTSIDE.iter().find(|(outside, _)| *outside == name).map(|(_, allowed)| *allowed);
+    let is_ours = rank(&dependency).is_some();
+    if kind == Kind::Normal
+        && is_ours
+        && allowed.is_some_and(|allowed| !allowed.contains(&dependency.as_str()))
+    {
+        problems.push(format!("{at}: {name} measures from the outside and may not use {dependency}"));
         return;
     }
     if let (Some((own, layer)), Some((other, above))) = (rank(name), rank(&dependency))
@@ -248,6 +260,18 @@ mod tests {
             ("testkit", "[dependencies]\nsim.workspace = true\n", 1),
         ] {
             let found = problems(&[(&format!("crates/{name}/Cargo.toml"), manifest)]);
+            assert_eq!(found.len(), count, "{manifest}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_crate_that_measures_from_the_outside_uses_nothing_of_the_inside() {
+        for (manifest, count) in [
+            ("[dependencies]\nobs.workspace = true\nrustix.workspace = true\n", 0),
+            ("[dependencies]\nnode.workspace = true\n", 1),
+            ("[dev-dependencies]\nfuse.workspace = true\n", 0),
+        ] {
+            let found = problems(&[("crates/probe/Cargo.toml", manifest)]);
             assert_eq!(found.len(), count, "{manifest}: {found:?}");
         }
     }

@@ -9,3 +9,4 @@ pub mod scrub;
 pub mod stat;
 pub mod status;
 pub mod umount;
+pub mod watch;

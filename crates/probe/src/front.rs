@@ -1,0 +1,371 @@
+//! The front: starts the worker, turns its events into outputs, ends with the run.
+//!
+//! | Thread | Does | Ends when |
+//! | --- | --- | --- |
+//! | main | [`Watch`], outputs | the run is over |
+//! | `events` | reads what the worker tells | the worker's output ends |
+//! | `signal` | SIGINT, SIGTERM, SIGHUP: the run is over | with the process |
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
+
+use thiserror::Error;
+
+use crate::event::{Event, EventError, Header};
+use crate::options::Options;
+use crate::output::{json, lines, table};
+use crate::stack::StackError;
+use crate::system::{self, Signals};
+use crate::watch::Watch;
+use crate::worker::Orders;
+
+/// What goes to standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A table, drawn again and again in place.
+    Table,
+    /// A line for each sample, and the table at the end.
+    Lines,
+    /// One document at the end.
+    Json,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every target was well at the end.
+    Well,
+    /// At least one was not.
+    Ill,
+}
+
+/// Why a watch could not be kept.
+#[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum WatchError {
+    #[error("{0}")]
+    Target(String),
+    #[error("the sampling process cannot be started")]
+    Start(#[source] io::Error),
+    #[error("the sampling process ended by itself ({0}); its own message stands above")]
+    WorkerEnded(String),
+    #[error("signals cannot be waited for")]
+    Signals(#[source] io::Error),
+    #[error("{}: cannot be written", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{}: cannot be read", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Recording { path: PathBuf, source: EventError },
+    #[error(transparent)]
+    Stack(#[from] StackError),
+}
+
+/// Watches until `duration` is over or a signal comes, and shows it. `worker` is a command that calls [`crate::work`].
+/// Everything that happens is written to `record`, which must not exist.
+///
+/// # Errors
+///
+/// [`WatchError`]; nothing is left behind, but a recording that holds samples.
+pub fn watch(
+    options: &Options,
+    stack: Option<&str>,
+    duration: Option<Duration>,
+    output: Output,
+    record: Option<&Path>,
+    worker: Command,
+) -> Result<Ended, WatchError> {
+    let signals = Signals::block().map_err(WatchError::Signals)?;
+    let origin_ns = system::monotonic_ns();
+    let mut run = Run::new(header(options, stack), output, record, origin_ns)?;
+    let (send, messages) = sync_channel(MESSAGES_MAX);
+    let mut worker = Worker::start(worker, &Orders::new(options, origin_ns), send.clone())?;
+    let signal = move || {
+        if signals.wait().is_ok() {
+            let _ = send.send(Message::Signal);
+        }
+    };
+    thread("signal", signal)?;
+    let deadline_ns = duration.map(|duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    let result = run.follow(&messages, deadline_ns);
+    worker.end();
+    match result {
+        Ok(()) => run.finish(),
+        Err(WatchError::WorkerEnded(_)) => Err(WatchError::WorkerEnded(worker.status())),
+        Err(error) => {
+            run.forget_recording();
+            Err(error)
+        }
+    }
+}
+
+/// Shows a recording as its run would have been shown at its end.
+///
+/// # Errors
+///
+/// [`WatchError::Read`], [`WatchError::Recording`] and [`WatchError::Stack`].
+pub fn replay(path: &Path, output: Output) -> Result<Ended, WatchError> {
+    let read = |source| WatchError::Read { path: path.to_owned(), source };
+    let wrong = |source| WatchError::Recording { path: path.to_owned(), source };
+    let mut lines = BufReader::new(File::open(path).map_err(read)?).lines();
+    let first = lines.next().ok_or(EventError::NoHeader).map_err(wrong)?.map_err(read)?;
+    let header = Header::parse(&first).map_err(wrong)?;
+    let count = header.targets.len();
+    let mut run = Run::new(header, output, None, system::monotonic_ns())?;
+    for (index, line) in lines.enumerate() {
+        let line = line.map_err(read)?;
+        run.apply(&Event::parse(&line, index + 2, count).map_err(wrong)?)?;
+    }
+    run.show_end();
+    Ok(run.ended())
+}
+
+fn header(options: &Options, stack: Option<&str>) -> Header {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let target =
+        |target: &crate::TargetSpec| (target.path.to_string_lossy().into_owned(), target.label.clone());
+    Header {
+        started_unix_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+        interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
+        window: options.window,
+        size: options.size,
+        op: options.op,
+        targets: options.targets.iter().map(target).collect(),
+        stack: stack.map(str::to_owned),
+    }
+}
+
+/// A run in progress.
+struct Run {
+    watch: Watch,
+    output: Output,
+    record: Option<(PathBuf, BufWriter<File>)>,
+    origin_ns: u64,
+    /// Which targets were told to be ill.
+    told_ill: Vec<bool>,
+    notices_told: usize,
+    is_output_gone: bool,
+}
+
+enum Message {
+    Event(Event),
+    WorkerEnded,
+    Signal,
+}
+
+impl Run {
+    fn new(
+        header: Header,
+        output: Output,
+        record: Option<&Path>,
+        origin_ns: u64,
+    ) -> Result<Self, WatchError> {
+        let line = header.to_line();
+        let watch = Watch::new(header)?;
+        let open = |path: &Path| {
+            let mut file = File::create_new(path).map(BufWriter::new)?;
+            writeln!(file, "{line}")?;
+            Ok((path.to_owned(), file))
+        };
+        let record = record
+            .map(|path| open(path).map_err(|source| WatchError::Write { path: path.to_owned(), source }));
+        let told_ill = vec![false; watch.targets().len()];
+        let record = record.transpose()?;
+        Ok(Self { watch, output, record, origin_ns, told_ill, notices_told: 0, is_output_gone: false })
+    }
+
+    /// Until the deadline, a signal, a target that cannot be measured, or the worker's end.
+    fn follow(&mut self, messages: &Receiver<Message>, deadline_ns: Option<u64>) -> Result<(), WatchError> {
+        loop {
+            let now_ns = self.now_ns();
+            let left_ns = deadline_ns.map_or(u64::MAX, |deadline| deadline.saturating_sub(now_ns));
+            if left_ns == 0 || self.is_output_gone {
+                return Ok(());
+            }
+            match messages.recv_timeout(REDRAW.min(Duration::from_nanos(left_ns))) {
+                Ok(Message::Event(event)) => self.take(event)?,
+                Ok(Message::Signal) => return Ok(()),
+                Ok(Message::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(WatchError::WorkerEnded(String::new()));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.watch.pass(self.now_ns());
+                    self.flush()?;
+                    self.show_table();
+                }
+            }
+            self.tell_alarms();
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), WatchError> {
+        // What the worker used, and what we did.
+        let event = match event {
+            Event::Cost { at_ns, cpu_ns } => Event::Cost { at_ns, cpu_ns: cpu_ns + system::cpu_ns() },
+            other => other,
+        };
+        self.apply(&event)?;
+        match event {
+            Event::Failed { text, .. } => Err(WatchError::Target(text)),
+            _ => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, event: &Event) -> Result<(), WatchError> {
+        if let Some((path, file)) = &mut self.record {
+            writeln!(file, "{}", event.to_line())
+                .map_err(|source| WatchError::Write { path: path.clone(), source })?;
+        }
+        self.watch.handle_event(event);
+        if self.output == Output::Lines {
+            if let Event::End { target, .. } = event {
+                self.print(&(lines::sample(&self.watch, *target) + "\n"));
+            }
+            let notices = self.watch.notices()[self.notices_told..].to_vec();
+            self.notices_told += notices.len();
+            for (target, text) in notices {
+                let label = target
+                    .map_or_else(String::new, |target| self.watch.targets()[target].label.clone() + ": ");
+                self.print(&(lines::remark(&self.watch, &format!("note: {label}{text}")) + "\n"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each illness once, when it begins.
+    fn tell_alarms(&mut self) {
+        if self.output != Output::Lines {
+            return;
+        }
+        for index in 0..self.told_ill.len() {
+            let is_ill = self.watch.condition(index).is_alarm();
+            if is_ill && !self.told_ill[index] {
+                let alarm = lines::remark(&self.watch, &table::alarm(&self.watch, index));
+                self.print(&(alarm + "\n"));
+            }
+            self.told_ill[index] = is_ill;
+        }
+    }
+
+    fn show_table(&mut self) {
+        if self.output == Output::Table {
+            // Home, the table with the rest of each line cleared, then what is below it.
+            let text = table::table(&self.watch).replace('\n', "\x1b[K\n");
+            self.print(&format!("\x1b[H{text}\x1b[J"));
+        }
+    }
+
+    fn finish(mut self) -> Result<Ended, WatchError> {
+        self.apply(&Event::Stop { at_ns: self.now_ns() })?;
+        self.flush()?;
+        self.show_end();
+        Ok(self.ended())
+    }
+
+    fn show_end(&mut self) {
+        match self.output {
+            Output::Table => self.show_table(),
+            Output::Lines => self.print(&("\n".to_owned() + &table::table(&self.watch))),
+            Output::Json => self.print(&format!("{:#}\n", json::document(&self.watch))),
+        }
+    }
+
+    /// Removes a recording of nothing.
+    fn forget_recording(&mut self) {
+        if let Some((path, _)) = self.record.take()
+            && self.watch.figures().iter().all(|figures| figures.count == 0)
+        {
+            // It stays where it cannot be removed; the error to come is worth more than that.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn ended(&self) -> Ended {
+        if self.watch.is_any_alarm() { Ended::Ill } else { Ended::Well }
+    }
+
+    fn flush(&mut self) -> Result<(), WatchError> {
+        let Some((path, file)) = &mut self.record else { return Ok(()) };
+        file.flush().map_err(|source| WatchError::Write { path: path.clone(), source })
+    }
+
+    fn print(&mut self, text: &str) {
+        let mut out = io::stdout().lock();
+        // Whoever read this is gone: nothing is left to do.
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            self.is_output_gone = true;
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        system::monotonic_ns().saturating_sub(self.origin_ns)
+    }
+}
+
+/// The worker's process. It ends when its input does, which is when this is dropped or we die.
+struct Worker {
+    child: Child,
+}
+
+impl Worker {
+    fn start(mut command: Command, orders: &Orders, send: SyncSender<Message>) -> Result<Self, WatchError> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A terminal's Ctrl-C is for us: we tell the worker when it is over.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().map_err(WatchError::Start)?;
+        let (Some(input), Some(output)) = (child.stdin.as_mut(), child.stdout.take()) else {
+            return Err(WatchError::Start(io::ErrorKind::BrokenPipe.into()));
+        };
+        writeln!(input, "{}", orders.to_line()).map_err(WatchError::Start)?;
+        let targets = orders.paths.len();
+        thread("events", move || {
+            for (index, line) in BufReader::new(output).lines().enumerate() {
+                let event = line.ok().and_then(|line| Event::parse(&line, index + 1, targets).ok());
+                let Some(event) = event else { break };
+                if send.send(Message::Event(event)).is_err() {
+                    return;
+                }
+            }
+            let _ = send.send(Message::WorkerEnded);
+        })?;
+        Ok(Self { child })
+    }
+
+    /// Has the worker end. One whose target hangs in the kernel ends when the kernel lets it; nobody waits for that.
+    fn end(&mut self) {
+        drop(self.child.stdin.take());
+        for _ in 0..END_TRIES {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(END_PAUSE),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+        eprintln!(
+            "holdfast: note: process {} still waits for the kernel to return an I/O, and ends when it does",
+            self.child.id()
+        );
+    }
+
+    fn status(&mut self) -> String {
+        match self.child.try_wait() {
+            Ok(Some(status)) => status.to_string(),
+            Ok(None) | Err(_) => "no exit status".to_owned(),
+        }
+    }
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), WatchError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop).map_err(WatchError::Start)
+}
+
+/// From one drawing of the table to the next, and from one look at what is pending.
+const REDRAW: Duration = Duration::from_millis(500);
+/// Messages that may wait for the main thread.
+const MESSAGES_MAX: usize = 4096;
+/// How often and how long the worker's end is waited for.
+const END_TRIES: u32 = 50;
+const END_PAUSE: Duration = Duration::from_millis(10);

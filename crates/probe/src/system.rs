@@ -1,0 +1,131 @@
+//! System calls without a safe form in what we depend on. The only place of this crate with `unsafe`.
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of the monotonic clock.
+pub(crate) fn monotonic_ns() -> u64 {
+    in_ns(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time of this process.
+pub(crate) fn cpu_ns() -> u64 {
+    in_ns(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+fn in_ns(time: Timespec) -> u64 {
+    // Neither clock is ever negative.
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Makes the calling thread FIFO real time of priority 79: only what is more urgent yet runs before it.
+#[expect(unsafe_code, reason = "rustix has no scheduling policies")]
+pub(crate) fn set_fifo() -> io::Result<()> {
+    unsafe extern "C" {
+        fn sched_setscheduler(pid: i32, policy: i32, param: *const i32) -> i32;
+    }
+    let priority = FIFO_PRIORITY;
+    // SAFETY: `struct sched_param` of Linux is one int; 0 means the calling thread.
+    match unsafe { sched_setscheduler(0, SCHED_FIFO, &raw const priority) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Puts the calling thread's I/O into the real-time class, at its lowest level, 7.
+#[expect(unsafe_code, reason = "the C library has no ioprio_set")]
+pub(crate) fn set_io_class() -> io::Result<()> {
+    unsafe extern "C" {
+        fn syscall(number: std::ffi::c_long, ...) -> std::ffi::c_long;
+    }
+    let Some(number) = IOPRIO_SET else { return Err(io::ErrorKind::Unsupported.into()) };
+    // SAFETY: ioprio_set(2) takes three ints and touches no memory of ours; 0 means the calling thread.
+    match unsafe { syscall(number, IOPRIO_WHO_PROCESS, 0, IOPRIO_CLASS_RT << IOPRIO_CLASS_SHIFT | 7) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// SIGINT, SIGTERM and SIGHUP as something to read. Taken away from their default action for this thread and all it
+/// starts: call it before any other thread is started.
+pub(crate) struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks the signals in the calling thread.
+    pub fn block() -> io::Result<Self> {
+        blocked_signals(&[SIGHUP, SIGINT, SIGTERM]).map(Self)
+    }
+
+    /// Waits until a signal came.
+    pub fn wait(&self) -> io::Result<()> {
+        loop {
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+                Ok(_) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        rustix::io::read(self.0.as_fd(), &mut [0u8; SIGNAL_LEN])?;
+        Ok(())
+    }
+}
+
+/// The C library's `sigset_t`: 1,024 bits, in glibc and in musl.
+#[repr(C)]
+struct SignalSet([u64; 16]);
+
+#[expect(unsafe_code, reason = "rustix has no signal masks and no signalfd")]
+fn blocked_signals(signals: &[i32]) -> io::Result<OwnedFd> {
+    unsafe extern "C" {
+        fn sigemptyset(set: *mut SignalSet) -> i32;
+        fn sigaddset(set: *mut SignalSet, signal: i32) -> i32;
+        fn pthread_sigmask(how: i32, set: *const SignalSet, old: *mut SignalSet) -> i32;
+        fn signalfd(fd: i32, set: *const SignalSet, flags: i32) -> i32;
+    }
+    let mut set = SignalSet([0; 16]);
+    // SAFETY: `set` is as large and aligned as the C library's `sigset_t` and outlives the calls.
+    unsafe { sigemptyset(&raw mut set) };
+    for signal in signals {
+        // SAFETY: as above; the set is initialised.
+        unsafe { sigaddset(&raw mut set, *signal) };
+    }
+    // SAFETY: `set` is initialised; a null `old` asks for nothing back.
+    let error = unsafe { pthread_sigmask(SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    // SAFETY: `set` is initialised; -1 asks for a new descriptor.
+    let fd = unsafe { signalfd(-1, &raw const set, SFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+// Numbers of Linux on all architectures but alpha, mips, parisc and sparc.
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGTERM: i32 = 15;
+const SIG_BLOCK: i32 = 0;
+const SFD_CLOEXEC: i32 = 0o2_000_000;
+/// Length of `struct signalfd_siginfo`.
+const SIGNAL_LEN: usize = 128;
+const SCHED_FIFO: i32 = 1;
+/// Below the kernel's own threads that would have to run for an I/O to return (migration, watchdog: 99), above
+/// threaded interrupts (50).
+const FIFO_PRIORITY: i32 = 79;
+const IOPRIO_WHO_PROCESS: std::ffi::c_long = 1;
+const IOPRIO_CLASS_RT: std::ffi::c_long = 1;
+const IOPRIO_CLASS_SHIFT: u32 = 13;
+/// Number of ioprio_set(2).
+const IOPRIO_SET: Option<std::ffi::c_long> = if cfg!(target_arch = "x86_64") {
+    Some(251)
+} else if cfg!(any(target_arch = "aarch64", target_arch = "riscv64")) {
+    Some(30)
+} else {
+    None
+};
