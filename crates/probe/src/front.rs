@@ -7,7 +7,7 @@
 //! | `signal` | SIGINT, SIGTERM, SIGHUP: the run is over | with the process |
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -51,7 +51,7 @@ pub enum WatchError {
     Target(String),
     #[error("the sampling process cannot be started")]
     Start(#[source] io::Error),
-    #[error("the sampling process ended by itself ({0}); its own message stands above")]
+    #[error("the sampling process ended by itself: {0}")]
     WorkerEnded(String),
     #[error("signals cannot be waited for")]
     Signals(#[source] io::Error),
@@ -91,11 +91,14 @@ pub fn watch(
     };
     thread("signal", signal)?;
     let deadline_ns = duration.map(|duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-    let result = run.follow(&messages, deadline_ns);
+    let result = run.follow(&messages, deadline_ns).and_then(|()| run.stop());
     worker.end();
     match result {
-        Ok(()) => run.finish(),
-        Err(WatchError::WorkerEnded(_)) => Err(WatchError::WorkerEnded(worker.status())),
+        Ok(()) => {
+            run.show_end();
+            Ok(run.ended())
+        }
+        Err(WatchError::WorkerEnded(_)) => Err(WatchError::WorkerEnded(worker.last_words())),
         Err(error) => {
             run.forget_recording();
             Err(error)
@@ -259,11 +262,10 @@ impl Run {
         }
     }
 
-    fn finish(mut self) -> Result<Ended, WatchError> {
+    /// The figures stay as they are at this moment.
+    fn stop(&mut self) -> Result<(), WatchError> {
         self.apply(&Event::Stop { at_ns: self.now_ns() })?;
-        self.flush()?;
-        self.show_end();
-        Ok(self.ended())
+        self.flush()
     }
 
     fn show_end(&mut self) {
@@ -313,7 +315,8 @@ struct Worker {
 
 impl Worker {
     fn start(mut command: Command, orders: &Orders, send: SyncSender<Message>) -> Result<Self, WatchError> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Not our own standard error: whoever waits for the end of that would wait for a worker that hangs.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A terminal's Ctrl-C is for us: we tell the worker when it is over.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().map_err(WatchError::Start)?;
@@ -350,11 +353,15 @@ impl Worker {
         );
     }
 
-    fn status(&mut self) -> String {
-        match self.child.try_wait() {
-            Ok(Some(status)) => status.to_string(),
-            Ok(None) | Err(_) => "no exit status".to_owned(),
+    /// What a worker that ended by itself said, and how it ended.
+    fn last_words(&mut self) -> String {
+        let Ok(Some(status)) = self.child.try_wait() else { return "no exit status".to_owned() };
+        let mut text = String::new();
+        if let Some(errors) = self.child.stderr.take() {
+            // What cannot be read is not there to be told.
+            let _ = errors.take(WORDS_MAX).read_to_string(&mut text);
         }
+        format!("{status}; {}", text.trim())
     }
 }
 
@@ -367,5 +374,7 @@ const REDRAW: Duration = Duration::from_millis(500);
 /// Messages that may wait for the main thread.
 const MESSAGES_MAX: usize = 4096;
 /// How often and how long the worker's end is waited for.
+/// Bytes of what a worker says at its end.
+const WORDS_MAX: u64 = 4096;
 const END_TRIES: u32 = 50;
 const END_PAUSE: Duration = Duration::from_millis(10);

@@ -132,8 +132,12 @@ impl Series {
         self.pending_since_ns.map(|since| now_ns.saturating_sub(since).min(DELAY_NS_MAX))
     }
 
-    /// Whether an I/O is overdue: the next was due, and it has not returned.
+    /// Whether an I/O is overdue: the next was due for some time, and it has not returned.
     pub fn is_overdue(&self, now_ns: u64) -> bool {
+        self.pending_ns(now_ns).is_some_and(|pending| pending > self.interval_ns.max(OVERDUE_NS_MIN))
+    }
+
+    fn is_late(&self, now_ns: u64) -> bool {
         self.pending_ns(now_ns).is_some_and(|pending| pending > self.interval_ns)
     }
 
@@ -190,11 +194,13 @@ impl Series {
             count: self.count,
             errors: self.errors,
             missed: self.missed,
-            late: self.late + u64::from(self.is_overdue(now_ns)),
+            late: self.late + u64::from(self.is_late(now_ns)),
         }
     }
 }
 
+/// At shorter intervals a delay of a few of them is nothing to be woken for.
+const OVERDUE_NS_MIN: u64 = 1_000_000_000;
 /// Most I/Os that one long delay stands for: bounds the work of a delay that spans very many intervals.
 const CORRECTIONS_MAX: u64 = 100_000;
 

@@ -179,7 +179,7 @@ impl Watch {
     /// How target `index` is.
     pub fn condition(&self, index: usize) -> Condition {
         let target = &self.targets[index];
-        let silence_ns = self.header.interval_ns.saturating_mul(SILENT_INTERVALS);
+        let silence_ns = self.header.interval_ns.saturating_mul(SILENT_INTERVALS).max(SILENT_NS_MIN);
         match &target.phase {
             Phase::Failed { .. } => Condition::Failed,
             _ if target.series.is_overdue(self.now_ns) => Condition::Overdue,
@@ -270,6 +270,8 @@ impl Point {
 const POINTS_MAX: usize = 20_000;
 /// Intervals without an I/O after which a target counts as silent.
 const SILENT_INTERVALS: u64 = 3;
+/// At shorter intervals, that is how long one of the two processes may be without a CPU.
+const SILENT_NS_MIN: u64 = 2_000_000_000;
 
 #[cfg(test)]
 pub(crate) mod tests {

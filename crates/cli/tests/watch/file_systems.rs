@@ -1,0 +1,112 @@
+//! On every file system there is, with every operation, and nothing stays behind.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::{Running, Scratch, json, names, text, wait_for, watch};
+
+/// A file system on a loop device, unmounted with the test.
+struct Mounted {
+    at: PathBuf,
+    device: Option<String>,
+}
+
+impl Mounted {
+    /// None, with a line that says so, where its tools are missing.
+    fn make(scratch: &Scratch, kind: &str) -> Option<Self> {
+        let at = scratch.join(kind);
+        std::fs::create_dir(&at).expect("made");
+        if kind == "tmpfs" {
+            sh(&format!("mount -t tmpfs -o size=16M none {}", at.display())).expect("mounted");
+            return Some(Self { at, device: None });
+        }
+        let image = scratch.join(&format!("{kind}.img"));
+        // The smallest that mkfs.xfs makes.
+        std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("made");
+        if sh(&format!("command -v mkfs.{kind} && mkfs.{kind} -q {}", image.display())).is_err() {
+            println!("SKIPPED: {kind}: no mkfs.{kind}");
+            return None;
+        }
+        let device = sh(&format!("losetup --find --show {}", image.display())).expect("a loop device");
+        let mounted = Self { at, device: Some(device.trim().to_owned()) };
+        match sh(&format!("mount -t {kind} {} {}", device.trim(), mounted.at.display())) {
+            Ok(_) => Some(mounted),
+            Err(error) => {
+                println!("SKIPPED: {kind}: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = sh(&format!("umount -l {} 2>/dev/null", self.at.display()));
+        if let Some(device) = &self.device {
+            let _ = sh(&format!("losetup --detach {device}"));
+        }
+    }
+}
+
+fn sh(script: &str) -> Result<String, String> {
+    let output = Command::new("sh").args(["-ec", script]).output().expect("sh(1) is there");
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(shown(&output.stdout)) } else { Err(shown(&output.stderr)) }
+}
+
+#[test]
+fn every_operation_runs_on_every_file_system() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    for kind in ["ext4", "xfs", "btrfs", "tmpfs"] {
+        let Some(mounted) = Mounted::make(&scratch, kind) else { continue };
+        let before = names(&mounted.at);
+        for op in ["read", "write", "flock", "stat", "create"] {
+            let arguments =
+                [text(&mounted.at), "--op", op, "--interval", "20ms", "--duration", "2s", "--json"];
+            let output = watch(&arguments);
+            let document = json(&output);
+            let target = &document["targets"][0];
+            assert!(output.status.success(), "{kind} {op}: {document:#}");
+            assert!(target["ios_total"].as_u64() >= Some(3), "{kind} {op}: {document:#}");
+            assert_eq!(target["errors_total"], 0, "{kind} {op}: {document:#}");
+            if kind != "tmpfs" && ["read", "write"].contains(&op) {
+                assert_eq!(target["direct"], true, "{kind} {op}: {document:#}");
+            }
+            assert_eq!(names(&mounted.at), before, "{kind} {op}");
+        }
+        if let Some(device) = &mounted.device {
+            both_layers(&mounted, device);
+        }
+        // Nothing of the watch keeps it busy.
+        sh(&format!("umount {}", mounted.at.display())).expect("nobody is in it");
+    }
+}
+
+fn both_layers(mounted: &Mounted, device: &str) {
+    let targets = [format!("{device}=device"), format!("{}=files", text(&mounted.at))];
+    let options = ["--stack", "device:files", "--interval", "20ms", "--duration", "3s", "--json"];
+    let output = watch(&[&[targets[0].as_str(), &targets[1]], &options[..]].concat());
+    let document = json(&output);
+    assert_eq!(document["targets"][0]["kind"], "block device", "{document:#}");
+    assert_eq!(document["layers"].as_array().map(Vec::len), Some(2), "{document:#}");
+}
+
+#[test]
+fn nothing_stays_behind_however_it_ends() {
+    let scratch = Scratch::new();
+    for (op, signal) in
+        [("read", "INT"), ("create", "TERM"), ("create", "KILL"), ("write", "HUP"), ("read", "KILL")]
+    {
+        let running = Running::start(&[text(&scratch.0), "--op", op, "--interval", "1ms"]);
+        let id = running.0.as_ref().expect("it runs").id();
+        let children = PathBuf::from(format!("/proc/{id}/task/{id}/children"));
+        let children = || std::fs::read_to_string(&children).unwrap_or_default();
+        wait_for("there is a sampling process", || !children().is_empty());
+        let worker = PathBuf::from(format!("/proc/{}", children().trim()));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        sh(&format!("kill -{signal} {id}")).expect("it runs");
+        drop(running.wait());
+        wait_for("the sampling process ends", || !worker.exists());
+        assert_eq!(scratch.names(), [""; 0], "{op} {signal}");
+    }
+}
