@@ -199,16 +199,17 @@ pub struct LoadArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Nothing of Holdfast is needed, and root only where the kernel asks for it. Exit codes: 0 all targets well \
-at the end, 1 an I/O pending or failing, 3 could not be watched."
+at the end, 1 an I/O pending or failing, 3 could not be watched; with --check those of Nagios: 0 good, 1 warning, 2 critical, \
+3 unknown."
 )]
 pub struct WatchArgs {
     /// A file, a directory (a nameless file of the watch's own is measured) or a block device (only read); LABEL
     /// names it in outputs
-    #[arg(value_name = "TARGET[=LABEL]", required_unless_present = "replay")]
+    #[arg(value_name = "TARGET[=LABEL]", required_unless_present_any = ["replay", "socket"])]
     pub targets: Vec<std::ffi::OsString>,
-    /// From one I/O of a target to its next
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
-    pub interval: std::time::Duration,
+    /// From one I/O of a target to its next; 3s, of a check that samples itself 250ms
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub interval: Option<std::time::Duration>,
     /// What is done: read, write, flock, stat or create
     #[arg(long, value_name = "OP", default_value = "read", value_parser = op)]
     pub op: probe::Op,
@@ -218,20 +219,41 @@ pub struct WatchArgs {
     /// Samples that davg, dstd_dev, dmin and dmax look back on
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub window: usize,
-    /// End after this time; otherwise by SIGINT or SIGTERM
+    /// End after this time; otherwise by SIGINT or SIGTERM, a check after 5s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub duration: Option<std::time::Duration>,
     /// How the targets stand on one another, by labels, lowest layer first, like leg1,leg2:volume:files
     #[arg(long, value_name = "LAYERS")]
     pub stack: Option<String>,
     /// Print one JSON document at the end
-    #[arg(long)]
+    #[arg(long, conflicts_with = "check")]
     pub json: bool,
+    /// Draw a graph into FILE, an SVG, at the end
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Serve metrics for Prometheus at ADDR, like 127.0.0.1:9700, as /metrics
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Where checks ask this watch; with --check, the watch to ask
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Answer as a plugin of Nagios, at once where a watch of the targets runs, else after sampling
+    #[arg(long, conflicts_with_all = ["record", "replay", "plot", "listen"])]
+    pub check: bool,
+    /// Warning where the figure is not in RANGE: 20ms, 10ms:, ~:1s, 1ms:20ms; @ turns it around
+    #[arg(short = 'w', long, value_name = "RANGE", requires = "check", allow_hyphen_values = true)]
+    pub warning: Option<probe::Range>,
+    /// Critical where the figure is not in RANGE
+    #[arg(short = 'c', long, value_name = "RANGE", requires = "check", allow_hyphen_values = true)]
+    pub critical: Option<probe::Range>,
+    /// Figure to compare: last, davg, dmax, emax, p99 or max
+    #[arg(long, value_name = "NAME", default_value = "emax", value_parser = figure)]
+    pub figure: probe::Figure,
     /// Write every event to FILE, which must not exist
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Show what FILE recorded instead of watching
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["targets", "record", "duration", "stack"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["targets", "record", "duration", "stack", "listen", "socket"])]
     pub replay: Option<PathBuf>,
 }
 
@@ -261,6 +283,11 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
 fn time(text: &str) -> Result<std::time::Duration, String> {
     let parsed = probe::parse_duration(text).filter(|time| !time.is_zero());
     parsed.ok_or_else(|| "expected a time above zero, like 3s, 500ms or 2m".to_owned())
+}
+
+fn figure(text: &str) -> Result<probe::Figure, String> {
+    let names = || probe::Figure::ALL.map(probe::Figure::name).join(", ");
+    probe::Figure::of_name(text).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 fn op(text: &str) -> Result<probe::Op, String> {

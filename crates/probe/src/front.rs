@@ -4,20 +4,25 @@
 //! | --- | --- | --- |
 //! | main | [`Watch`], outputs | the run is over |
 //! | `events` | reads what the worker tells | the worker's output ends |
+//! | `socket`, `metrics` | hand questions to main, see `answers.rs` | with the process |
 //! | `signal` | SIGINT, SIGTERM, SIGHUP: the run is over | with the process |
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value as Json;
 use thiserror::Error;
 
+use crate::answers::{self, Ask, Question, Socket, serve_metrics};
+use crate::check::CheckError;
 use crate::event::{Event, EventError, Header};
 use crate::options::Options;
-use crate::output::{json, lines, table};
+use crate::output::{json, lines, prometheus, table};
+use crate::plot;
 use crate::stack::StackError;
 use crate::system::{self, Signals};
 use crate::watch::Watch;
@@ -32,6 +37,8 @@ pub enum Output {
     Lines,
     /// One document at the end.
     Json,
+    /// Nothing.
+    Nothing,
 }
 
 /// How a run ended.
@@ -55,6 +62,16 @@ pub enum WatchError {
     WorkerEnded(String),
     #[error("signals cannot be waited for")]
     Signals(#[source] io::Error),
+    #[error("{address}: metrics cannot be served there")]
+    Listen { address: String, source: io::Error },
+    #[error("{}: graphs are SVG only; give a name that ends in .svg", .0.display())]
+    PlotKind(PathBuf),
+    #[error("no watch at {} answers", path.display())]
+    NoAnswer { path: PathBuf, source: io::Error },
+    #[error("the watch at {} does not watch {target}", path.display())]
+    OtherTargets { path: PathBuf, target: String },
+    #[error(transparent)]
+    Check(#[from] CheckError),
     #[error("{}: cannot be written", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("{}: cannot be read", path.display())]
@@ -65,45 +82,127 @@ pub enum WatchError {
     Stack(#[from] StackError),
 }
 
-/// Watches until `duration` is over or a signal comes, and shows it. `worker` is a command that calls [`crate::work`].
-/// Everything that happens is written to `record`, which must not exist.
+/// What a run is shown to, and for how long.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What goes to standard output.
+    pub output: Output,
+    /// As in [`Options`], as given.
+    pub stack: Option<String>,
+    /// Ends after this time; without it, by a signal.
+    pub duration: Option<Duration>,
+    /// Everything that happens is written there; the file must not exist.
+    pub record: Option<PathBuf>,
+    /// The graph is written there at the end.
+    pub plot: Option<PathBuf>,
+    /// Address of the metrics.
+    pub listen: Option<String>,
+    /// Where checks ask; without it in the user's directory of sockets, if there is one.
+    pub socket: Option<PathBuf>,
+}
+
+/// Watches until its time is over or a signal comes, and shows it. `worker` is a command that calls [`crate::work`].
 ///
 /// # Errors
 ///
 /// [`WatchError`]; nothing is left behind, but a recording that holds samples.
-pub fn watch(
-    options: &Options,
-    stack: Option<&str>,
-    duration: Option<Duration>,
-    output: Output,
-    record: Option<&Path>,
-    worker: Command,
-) -> Result<Ended, WatchError> {
-    let signals = Signals::block().map_err(WatchError::Signals)?;
-    let origin_ns = system::monotonic_ns();
-    let mut run = Run::new(header(options, stack), output, record, origin_ns)?;
-    let (send, messages) = sync_channel(MESSAGES_MAX);
-    let mut worker = Worker::start(worker, &Orders::new(options, origin_ns), send.clone())?;
-    let signal = move || {
-        if signals.wait().is_ok() {
-            let _ = send.send(Message::Signal);
+pub fn watch(options: &Options, settings: &Settings, worker: Command) -> Result<Ended, WatchError> {
+    let mut prepared = Prepared::new(options, settings)?;
+    let result = prepared.watch(options, settings, worker);
+    if result.is_err() {
+        prepared.run.forget_recording();
+    }
+    result
+}
+
+/// Watches for a time and gives the document, with nothing shown.
+///
+/// # Errors
+///
+/// As [`watch`].
+pub(crate) fn sample(options: &Options, settings: &Settings, worker: Command) -> Result<Json, WatchError> {
+    let mut prepared = Prepared::new(options, settings)?;
+    prepared.follow_worker(options, settings, worker)?;
+    Ok(json::document(&prepared.run.watch))
+}
+
+/// A run that begins.
+struct Prepared {
+    run: Run,
+    send: SyncSender<Message>,
+    messages: Receiver<Message>,
+}
+
+impl Prepared {
+    fn new(options: &Options, settings: &Settings) -> Result<Self, WatchError> {
+        settings.plot.as_deref().map_or(Ok(()), check_plot)?;
+        let signals = Signals::block().map_err(WatchError::Signals)?;
+        let origin_ns = system::monotonic_ns();
+        let header = header(options, settings.stack.as_deref());
+        let run = Run::new(header, settings.output, settings.record.as_deref(), origin_ns)?;
+        let (send, messages) = sync_channel(MESSAGES_MAX);
+        let signalled = send.clone();
+        thread("signal", move || {
+            if signals.wait().is_ok() {
+                let _ = signalled.send(Message::Signal);
+            }
+        })?;
+        Ok(Self { run, send, messages })
+    }
+
+    fn watch(
+        &mut self,
+        options: &Options,
+        settings: &Settings,
+        worker: Command,
+    ) -> Result<Ended, WatchError> {
+        let _socket = open_socket(settings, &self.send)?;
+        if let Some(address) = &settings.listen {
+            let listen = |source| WatchError::Listen { address: address.clone(), source };
+            let at = serve_metrics(address, asking(&self.send)).map_err(listen)?;
+            eprintln!("holdfast: metrics at http://{at}/metrics");
         }
-    };
-    thread("signal", signal)?;
-    let deadline_ns = duration.map(|duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-    let result = run.follow(&messages, deadline_ns).and_then(|()| run.stop());
-    worker.end();
-    match result {
-        Ok(()) => {
-            run.show_end();
-            Ok(run.ended())
-        }
-        Err(WatchError::WorkerEnded(_)) => Err(WatchError::WorkerEnded(worker.last_words())),
-        Err(error) => {
-            run.forget_recording();
-            Err(error)
+        self.follow_worker(options, settings, worker)?;
+        self.run.show_end();
+        self.run.plot(settings.plot.as_deref())?;
+        Ok(self.run.ended())
+    }
+
+    /// Has the worker sample until the run is over.
+    fn follow_worker(
+        &mut self,
+        options: &Options,
+        settings: &Settings,
+        worker: Command,
+    ) -> Result<(), WatchError> {
+        let orders = Orders::new(options, self.run.origin_ns);
+        let mut worker = Worker::start(worker, &orders, self.send.clone())?;
+        let deadline_ns =
+            settings.duration.map(|duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+        let result = self.run.follow(&self.messages, deadline_ns).and_then(|()| self.run.stop());
+        worker.end();
+        match result {
+            Err(WatchError::WorkerEnded(_)) => Err(WatchError::WorkerEnded(worker.last_words())),
+            other => other,
         }
     }
+}
+
+fn open_socket(settings: &Settings, send: &SyncSender<Message>) -> Result<Option<Socket>, WatchError> {
+    let Some(path) = settings.socket.clone().or_else(answers::own_socket) else { return Ok(None) };
+    match (Socket::open(&path, asking(send)), &settings.socket) {
+        (Ok(socket), _) => Ok(Some(socket)),
+        (Err(source), Some(_)) => Err(WatchError::Write { path, source }),
+        (Err(error), None) => {
+            eprintln!("holdfast: note: {}: {error}; checks will not find this watch", path.display());
+            Ok(None)
+        }
+    }
+}
+
+fn asking(send: &SyncSender<Message>) -> Ask {
+    let send = send.clone();
+    Box::new(move |question, answer| send.send(Message::Asked(question, answer)).is_ok())
 }
 
 /// Shows a recording as its run would have been shown at its end.
@@ -111,7 +210,8 @@ pub fn watch(
 /// # Errors
 ///
 /// [`WatchError::Read`], [`WatchError::Recording`] and [`WatchError::Stack`].
-pub fn replay(path: &Path, output: Output) -> Result<Ended, WatchError> {
+pub fn replay(path: &Path, output: Output, plot: Option<&Path>) -> Result<Ended, WatchError> {
+    plot.map_or(Ok(()), check_plot)?;
     let read = |source| WatchError::Read { path: path.to_owned(), source };
     let wrong = |source| WatchError::Recording { path: path.to_owned(), source };
     let mut lines = BufReader::new(File::open(path).map_err(read)?).lines();
@@ -124,7 +224,16 @@ pub fn replay(path: &Path, output: Output) -> Result<Ended, WatchError> {
         run.apply(&Event::parse(&line, index + 2, count).map_err(wrong)?)?;
     }
     run.show_end();
+    run.plot(plot)?;
     Ok(run.ended())
+}
+
+/// Refuses what cannot be drawn, before anything is measured.
+fn check_plot(path: &Path) -> Result<(), WatchError> {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg") => Ok(()),
+        Some(_) | None => Err(WatchError::PlotKind(path.to_owned())),
+    }
 }
 
 fn header(options: &Options, stack: Option<&str>) -> Header {
@@ -158,6 +267,7 @@ enum Message {
     Event(Event),
     WorkerEnded,
     Signal,
+    Asked(Question, Sender<String>),
 }
 
 impl Run {
@@ -192,6 +302,7 @@ impl Run {
             match messages.recv_timeout(REDRAW.min(Duration::from_nanos(left_ns))) {
                 Ok(Message::Event(event)) => self.take(event)?,
                 Ok(Message::Signal) => return Ok(()),
+                Ok(Message::Asked(question, answer)) => self.answer(question, &answer),
                 Ok(Message::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(WatchError::WorkerEnded(String::new()));
                 }
@@ -239,6 +350,22 @@ impl Run {
         Ok(())
     }
 
+    fn answer(&mut self, question: Question, answer: &Sender<String>) {
+        self.watch.pass(self.now_ns());
+        let text = match question {
+            Question::Document => format!("{}\n", json::document(&self.watch)),
+            Question::Metrics => prometheus::metrics(&self.watch),
+        };
+        // Whoever asked may be gone.
+        let _ = answer.send(text);
+    }
+
+    fn plot(&self, path: Option<&Path>) -> Result<(), WatchError> {
+        let Some(path) = path else { return Ok(()) };
+        std::fs::write(path, plot::svg(&self.watch))
+            .map_err(|source| WatchError::Write { path: path.to_owned(), source })
+    }
+
     /// Each illness once, when it begins.
     fn tell_alarms(&mut self) {
         if self.output != Output::Lines {
@@ -272,6 +399,7 @@ impl Run {
         match self.output {
             Output::Table => self.show_table(),
             Output::Lines => self.print(&("\n".to_owned() + &table::table(&self.watch))),
+            Output::Nothing => {}
             Output::Json => self.print(&format!("{:#}\n", json::document(&self.watch))),
         }
     }

@@ -10,10 +10,13 @@
 //!
 //! The stream of events is also the format of a recording, so a replay shows what the live run showed.
 
+mod answers;
+mod check;
 mod event;
 mod front;
 mod options;
 mod output;
+mod plot;
 mod series;
 mod stack;
 mod stats;
@@ -22,8 +25,9 @@ mod units;
 mod watch;
 mod worker;
 
+pub use check::{Answer, CheckError, Figure, Range, RangeError, Status, Thresholds, check, check_all, judge};
 pub use event::{Event, EventError, Header};
-pub use front::{Ended, Output, WatchError, replay, watch};
+pub use front::{Ended, Output, Settings, WatchError, replay, watch};
 pub use options::{Op, OptionError, Options, TargetSpec};
 pub use series::{Figures, Series};
 pub use stack::{Added, Stack, StackError};

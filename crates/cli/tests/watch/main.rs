@@ -3,6 +3,7 @@
 //!
 //! Mounts need root and a FUSE device; where there is none, a line says so.
 
+mod answers;
 mod file_systems;
 mod refusals;
 mod slow_disk;

@@ -52,6 +52,18 @@ fn bad_arguments_are_refused_by_name() {
         (vec!["/a".to_owned(), "--size=100".to_owned()], "--size must be"),
         (vec!["/a".to_owned(), "--window=0".to_owned()], "--window must be"),
         (vec!["/a".to_owned(), "--op=fly".to_owned()], "read, write, flock, stat, create"),
+        (
+            vec!["/a".to_owned(), "--check".to_owned(), "-w10:1".to_owned()],
+            "threshold \"10:1\" ends before it starts",
+        ),
+        (
+            vec!["/a".to_owned(), "--check".to_owned(), "-c".to_owned(), "x".to_owned()],
+            "\"x\" is no threshold",
+        ),
+        (vec!["/a".to_owned(), "-w".to_owned(), "1".to_owned()], "--check"),
+        (vec!["/a".to_owned(), "--figure=x".to_owned()], "last, davg, dmax, emax, p99, max"),
+        (vec!["/a".to_owned(), "--plot=x.png".to_owned()], "x.png: graphs are SVG only"),
+        (vec!["/a".to_owned(), "--listen=nowhere".to_owned()], "nowhere: metrics cannot be served there"),
         (vec!["/a".to_owned(), "--stack=/a:/b".to_owned()], "\"/b\", which is no target's label"),
         (vec!["/a".to_owned(), format!("--record={}", at("text"))], "text: cannot be written: File exists"),
         (vec!["/a".to_owned(), format!("--record={}", at("no/x"))], "no/x: cannot be written: No such file"),
@@ -108,7 +120,7 @@ fn a_path_of_any_bytes_can_be_watched() {
     let mut target = dir.into_os_string();
     target.push("=odd");
     let mut command = std::process::Command::new(crate::BINARY);
-    command.arg("watch").arg(target).args(["--interval", "50ms", "--duration", "300ms", "--json"]);
+    command.arg("watch").arg(target).args(["--interval", "50ms", "--duration", "3s", "--json"]);
     let output = command.output().expect("the binary runs");
     let document = crate::json(&output);
     assert!(document["targets"][0]["ios_total"].as_u64() >= Some(3), "{document:#}");

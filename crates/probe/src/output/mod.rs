@@ -2,5 +2,6 @@
 
 pub(crate) mod json;
 pub(crate) mod lines;
+pub(crate) mod prometheus;
 pub(crate) mod table;
 pub(crate) mod verdict;
