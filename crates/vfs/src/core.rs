@@ -525,10 +525,16 @@ impl Core {
         if let Some(error) = progress.error.take() {
             // Another node removed what the name stood for; the forget that says so came before this answer.
             let finds_again = error == FsError::Stale && request.finds_by_name();
-            if !finds_again || progress.stale_finds >= STALE_FINDS_MAX {
+            if !finds_again || progress.stale_finds > STALE_FINDS_MAX {
                 return error.into();
             }
             progress.stale_finds += 1;
+            // The master that was to say so has died before it did. The next one will; until then names are read anew.
+            if progress.stale_finds > STALE_FINDS_MAX
+                && let Some(dir) = self.give_back_names(request)
+            {
+                return Step::Wait(WaitKey::Released(dir));
+            }
         }
         self.glimpsed.trying = progress.number;
         let step = match self.try_request(request, progress) {
@@ -539,6 +545,19 @@ impl Core {
         progress.glimpse = None;
         self.count_attempt(request, &step, progress);
         step
+    }
+
+    /// Gives back what is held of the directories that a request names something in; returns one of them.
+    fn give_back_names(&mut self, request: &Request) -> Option<ResourceId> {
+        let mut given_back = None;
+        for (parent, _) in request.names() {
+            let resource = ResourceId::dir(parent);
+            if let Some(revocation) = self.tokens.start_release(resource, types::LockMode::Nl) {
+                self.start_release(revocation);
+            }
+            given_back = given_back.or(self.tokens.is_releasing(resource).then_some(resource));
+        }
+        given_back
     }
 
     /// Counts searches in caches, each once: what had to be waited for was not there. And how long an fsync took.

@@ -183,9 +183,8 @@ fn judge_dead(field: &mut Field, node: u64, died: Option<u64>, by: usize) {
     let dead: Vec<&Past> = field.past.iter().filter(is_dead).collect();
     let mut verdict = judge(&root, &dead, died, &all);
     for _ in 0..50 {
-        // What a lost membership took answers errors until the last close of it has come to the node, and what was removed
-        // as the master died is stale until the next one has told everybody.
-        let is_transient = |error: &String| error.contains("os error 5)") || error.contains("os error 116)");
+        // What a lost membership took answers errors until the last close of it has come to the node.
+        let is_transient = |error: &String| error.contains("os error 5)");
         if !verdict.as_ref().is_err_and(is_transient) {
             break;
         }

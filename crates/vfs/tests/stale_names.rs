@@ -1,0 +1,77 @@
+//! A name whose inode is gone, while the master that was to tell of it is gone too.
+//!
+//! A core alone; the test plays the next master.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use chunk::MemStore;
+use common::{reserved, root_grant, welcome};
+use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError};
+use obs::Metrics;
+use types::{Ino, Micros, Name, Timespec};
+use vfs::{Clock, Config, Core, Output, Reply, Request, RequestId};
+use wire::{FromMaster, GrantData, ToMaster, Want};
+
+const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
+const GONE: Ino = Ino(50);
+
+/// The root, with the name `f` in it or without. PR, as it is with several nodes.
+fn root(request: u64, has_name: bool) -> FromMaster {
+    let mut grant = root_grant();
+    grant.mode = types::LockMode::Pr;
+    if let GrantData::Directory { listing, .. } = &mut grant.data
+        && has_name
+    {
+        let (cookie, _) = Cookie::range_of(CookieKey([9; 16]).hash(b"f"));
+        let (name, child) = (Name::new(b"f").unwrap(), Child::Own { kind: FileKind::File });
+        listing.entries.push((cookie, Dirent { name, ino: GONE, child }));
+    }
+    FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 1, glimpse: None }
+}
+
+/// Goal: ENOENT, as on any file system, and not ESTALE. Method: the listing has the name, and the inode is gone each
+/// time that it is asked for; once the listing is given back and asked for again, the name is not in it.
+#[test]
+fn a_name_that_stays_stale_is_read_anew() {
+    let store = Arc::new(MemStore::new());
+    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+    core.hello(CLOCK, 1, 1, String::new(), String::new());
+    core.handle_message(CLOCK, welcome(1_000_000_000));
+    core.handle_message(CLOCK, reserved());
+    let lookup = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
+    let mut reply = core.submit(CLOCK, RequestId(1), lookup);
+    let (mut asked, mut released) = (0, 0);
+    while reply.is_none() {
+        let Some(output) = core.poll_output() else { panic!("asked {asked} times, then nothing") };
+        let message = match output {
+            Output::Reply(_, told) => {
+                reply = Some(told);
+                continue;
+            }
+            Output::Invalidate { job, .. } => {
+                core.invalidated(CLOCK, job);
+                continue;
+            }
+            Output::Send(ToMaster::Acquire { request, want: Want::Directory { .. }, .. }) => {
+                root(request, released == 0)
+            }
+            Output::Send(ToMaster::Acquire { request, want: Want::Attr { ino: GONE }, .. }) => {
+                asked += 1;
+                let error = Some(FsError::Stale);
+                FromMaster::Acquired { request, error, grants: Vec::new(), seen: 1, glimpse: None }
+            }
+            Output::Send(ToMaster::Release { .. }) => {
+                released += 1;
+                continue;
+            }
+            _ => continue,
+        };
+        core.handle_message(CLOCK, message);
+    }
+    assert!(matches!(reply, Some(Reply::NoEntry(_))), "{reply:?}");
+    assert_eq!(released, 1);
+    assert!(asked > 1, "it may be told any moment");
+}
