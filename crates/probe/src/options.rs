@@ -157,7 +157,7 @@ impl Options {
         if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&interval) {
             return Err(OptionError::Interval);
         }
-        if !(512..=1 << 20).contains(&size) || size % 512 != 0 {
+        if !(512..=1 << 20).contains(&size) || !size.is_multiple_of(512) {
             return Err(OptionError::Size);
         }
         if !(1..=WINDOW_MAX).contains(&window) {

@@ -30,7 +30,7 @@ pub(crate) fn svg(watch: &Watch) -> String {
 
 fn legend(out: &mut String) {
     for (index, (name, colour)) in COLOURS.iter().enumerate() {
-        let x = LEFT + index as f64 * 110.0;
+        let x = LEFT + index as f64 * 150.0;
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             out,
@@ -80,7 +80,7 @@ fn panel(out: &mut String, target: &TargetState, scale: &Scale, top: f64) {
         outline.join(" "),
         COLOURS[2].1
     );
-    let figures: [(usize, fn(&Point) -> f64); 4] =
+    let figures: [Line; 4] =
         [(4, |point| point.emax), (3, |point| point.emin), (1, |point| point.davg), (0, |point| point.last)];
     for (colour, figure) in figures {
         let line: Vec<String> = points
@@ -147,6 +147,9 @@ impl Scale {
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
+
+/// Index of a colour, and the figure.
+type Line = (usize, fn(&Point) -> f64);
 
 /// Figures and colours that people with any sight tell apart (Okabe and Ito).
 const COLOURS: [(&str, &str); 5] = [

@@ -104,7 +104,7 @@ fn a_full_and_a_read_only_file_system_are_named() {
 }
 
 #[test]
-fn an_unreadable_device_and_a_vanished_mount_are_named() {
+fn an_unreadable_device_is_named() {
     let Some(scratch) = Scratch::to_mount() else { return };
     let disk = SlowDisk::mount(&scratch.join("d"), 1 << 20);
     disk.fail();

@@ -86,6 +86,11 @@ impl SlowDisk {
         self.set(Trouble::Fail);
     }
 
+    /// Takes the mount away, as `umount -l` does.
+    pub fn vanish(&self) {
+        self.mount.unmount(Unmount::Lazy).expect("it was mounted");
+    }
+
     pub fn heal(&self) {
         self.set(Trouble::None);
     }
@@ -104,6 +109,7 @@ impl SlowDisk {
 impl Drop for SlowDisk {
     fn drop(&mut self) {
         self.heal();
+        // It may have vanished already.
         let _ = self.mount.unmount(Unmount::Lazy);
         if let Some(session) = self.session.take() {
             let _ = session.join();

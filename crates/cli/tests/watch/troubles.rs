@@ -111,6 +111,29 @@ fn a_disk_that_fails_is_an_alarm_and_heals() {
 }
 
 #[test]
+fn a_mount_that_vanishes_is_an_alarm_though_its_open_file_still_works() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    for op in ["read", "stat"] {
+        let disk = SlowDisk::mount(&scratch.join(op), 1 << 20);
+        let target = format!("{}=disk", text(&disk.path()));
+        let running = Running::start(&[&target, "--op", op, "--interval", "100ms", "--json"]);
+        std::thread::sleep(Duration::from_millis(800));
+        disk.vanish();
+        std::thread::sleep(Duration::from_millis(800));
+        let output = running.interrupt();
+        let document = json(&output);
+        let target = &document["targets"][0];
+        assert_eq!(output.status.code(), Some(1), "{document:#}");
+        assert_eq!(target["state"], "failing", "{document:#}");
+        assert!(
+            target["last_error"].as_str().is_some_and(|text| text.contains("not mounted there")),
+            "{document:#}"
+        );
+        assert!(target["ios_total"].as_u64() >= Some(3), "{document:#}");
+    }
+}
+
+#[test]
 fn there_is_one_read_an_interval_and_it_costs_next_to_nothing() {
     let Some(scratch) = Scratch::to_mount() else { return };
     let disk = SlowDisk::mount(&scratch.join("d"), 1 << 20);

@@ -62,7 +62,7 @@ fn histograms(out: &mut String, watch: &Watch) {
 
 fn layers(out: &mut String, watch: &Watch, figures: &[Figures]) {
     let Some(added) = watch.stack().and_then(|stack| stack.added(figures)) else { return };
-    let gauges: [(&str, &str, fn(&Added) -> f64); 2] = [
+    let gauges: [LayerGauge; 2] = [
         ("layer_added_davg_seconds", "davg of the layer above that of the layer below.", |layer| {
             layer.average_added
         }),
@@ -103,6 +103,8 @@ const GAUGES: [Gauge; 9] = [
         Some(figures.pending.unwrap_or(0.0))
     }),
 ];
+
+type LayerGauge = (&'static str, &'static str, fn(&Added) -> f64);
 
 type Counter = (&'static str, &'static str, fn(&Figures) -> u64);
 const COUNTERS: [Counter; 4] = [

@@ -9,6 +9,7 @@
 //! | `target-N` | opens target N, then one I/O each interval | with the process |
 //! | `tell` | writes events | standard output is closed |
 
+mod mount;
 mod operation;
 mod target;
 
@@ -27,6 +28,7 @@ use crate::event::Event;
 use crate::options::{Op, Options};
 use crate::system;
 
+use mount::MountPlace;
 use operation::Operation;
 
 /// What the worker is told.
@@ -135,24 +137,39 @@ impl Sampler {
                 self.tell(Event::Notice { target: None, text });
             }
         }
-        let mut operation = match self.open() {
-            Ok(operation) => operation,
+        let (operation, mut mount) = match self.open() {
+            Ok(opened) => opened,
             Err(text) => return self.tell(Event::Failed { target: self.target, at_ns: self.now_ns(), text }),
         };
         // All targets are asked at the same instants, so that what they show can be compared.
         let interval = self.orders.interval_ns;
+        let mut operation = Some(operation);
         loop {
             let next = (self.now_ns() / interval + 1) * interval;
             std::thread::sleep(Duration::from_nanos(next.saturating_sub(self.now_ns())));
-            self.sample(&mut operation);
+            operation = operation.filter(|_| !mount.is_gone());
+            match &mut operation {
+                Some(operation) => self.sample(operation),
+                // Closed by now, so that it does not keep what is left of the file system alive.
+                None => self.tell_gone(),
+            }
         }
     }
 
-    fn open(&self) -> Result<Operation, String> {
+    fn tell_gone(&self) {
+        let (target, at_ns) = (self.target, self.now_ns());
+        let error = Some("its file system is not mounted there any more".to_owned());
+        self.tell(Event::Begin { target, at_ns });
+        self.tell(Event::End { target, at_ns, delay_ns: 0, error });
+    }
+
+    fn open(&self) -> Result<(Operation, MountPlace), String> {
         // Opening can hang as any I/O can: it shows as one that is pending.
         self.tell(Event::Begin { target: self.target, at_ns: self.now_ns() });
         let _busy = self.busy.lock();
-        let operation = Operation::open(&self.orders.paths[self.target], self.orders.op, self.orders.size)?;
+        let path = &self.orders.paths[self.target];
+        let operation = Operation::open(path, self.orders.op, self.orders.size)?;
+        let mount = MountPlace::of(path);
         for text in operation.notices() {
             self.tell(Event::Notice { target: Some(self.target), text: text.clone() });
         }
@@ -163,7 +180,7 @@ impl Sampler {
             size_bytes: operation.size(),
             is_direct: operation.is_direct(),
         });
-        Ok(operation)
+        Ok((operation, mount))
     }
 
     fn sample(&self, operation: &mut Operation) {

@@ -296,7 +296,7 @@ impl Places {
         self.turn = self.turn.wrapping_add(1);
         let fraction = self.turn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let count = (self.len / size.max(1)).max(1);
-        (u128::from(fraction) * u128::from(count) >> 64) as u64 * size
+        ((u128::from(fraction) * u128::from(count)) >> 64) as u64 * size
     }
 }
 
