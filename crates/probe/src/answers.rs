@@ -34,6 +34,11 @@ impl Socket {
     pub fn open(path: &Path, ask: Ask) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             make_dir(parent)?;
+            // Left by watches that were killed. One that is just about to listen refuses too, but its process lives.
+            for old in watches_in(parent).into_iter().filter(|old| !has_process(old) && is_abandoned(old)) {
+                // Another watch that starts may be quicker.
+                let _ = std::fs::remove_file(old);
+            }
         }
         let listener = match UnixListener::bind(path) {
             // Of a watch that was killed.
@@ -135,12 +140,14 @@ pub(crate) fn known_sockets() -> Vec<PathBuf> {
     let own = own_socket().and_then(|path| path.parent().map(Path::to_owned));
     let mut dirs: Vec<PathBuf> = own.into_iter().chain([PathBuf::from(ROOT_DIR)]).collect();
     dirs.dedup();
-    let entries = dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten();
+    dirs.iter().flat_map(|dir| watches_in(dir)).collect()
+}
+
+fn watches_in(dir: &Path) -> Vec<PathBuf> {
     let is_watch = |name: &str| name.starts_with("watch-") && name.ends_with(".sock");
-    let mut found: Vec<PathBuf> = entries
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_watch))
-        .map(|entry| entry.path())
-        .collect();
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_watch));
+    let mut found: Vec<PathBuf> = named.map(|entry| entry.path()).collect();
     found.sort();
     found
 }
@@ -156,6 +163,12 @@ pub(crate) fn ask_document(path: &Path) -> io::Result<Json> {
 
 fn is_abandoned(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Whether the process that the name of a socket tells is there.
+fn has_process(path: &Path) -> bool {
+    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    name.strip_prefix("watch-").is_some_and(|id| Path::new("/proc").join(id).exists())
 }
 
 fn make_dir(dir: &Path) -> io::Result<()> {

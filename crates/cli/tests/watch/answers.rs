@@ -5,6 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::slow_disk::SlowDisk;
 use crate::{Running, Scratch, text, wait_for, watch};
 
@@ -93,6 +95,7 @@ fn a_check_asks_the_watch_that_runs_and_gets_its_answer_at_once() {
 fn a_check_finds_the_watch_by_itself() {
     let scratch = Scratch::new();
     let running = Running::start(&[text(&scratch.0), "--interval", "100ms"]);
+    let id = running.0.as_ref().expect("it runs").id();
     // Without a watch it would sample for a minute.
     let started = Instant::now();
     wait_for("it is found", || {
@@ -101,7 +104,16 @@ fn a_check_finds_the_watch_by_itself() {
         output.status.code() == Some(0) && asked.elapsed() < Duration::from_millis(900)
     });
     assert!(started.elapsed() < Duration::from_secs(20));
-    drop(running.interrupt());
+    // One that is killed leaves its socket, and the next takes it away.
+    kill_process(Pid::from_raw(id as i32).expect("a number"), Signal::KILL).expect("it runs");
+    drop(running.wait());
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let socket = std::path::PathBuf::from(format!("/run/holdfast/watch-{id}.sock"));
+    assert!(socket.exists());
+    assert_eq!(watch(&[text(&scratch.0), "--interval", "100ms", "--duration", "2s"]).status.code(), Some(0));
+    assert!(!socket.exists());
 }
 
 #[test]
