@@ -40,6 +40,12 @@ pub enum Shape {
         /// With O_EXCL: that the name is taken is the answer.
         exclusive: bool,
     },
+    /// SETATTR of a size.
+    ///
+    /// The kernel takes the size from the answer, whatever else goes on, and drops the pages behind it
+    /// (`fuse_do_setattr` in linux:fs/fuse/dir.c). Until then it writes no page of the file back, so nothing that waits
+    /// for a page may come before the answer.
+    Truncate,
     /// WRITE.
     Write(WriteShape),
 }

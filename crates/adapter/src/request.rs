@@ -39,6 +39,8 @@ pub struct WriteCall<'a> {
     pub append: bool,
     /// Whether setuid, setgid and capabilities go.
     pub kill_privileges: bool,
+    /// Whether the kernel writes pages of a mapping back.
+    pub of_pages: bool,
     /// Whether the bytes bypass the kernel's page cache.
     pub direct: bool,
     /// Whether they must be durable before the answer.
@@ -71,8 +73,8 @@ fn try_translate<'a>(
         Operation::Getattr { fh: _ } => (Request::GetAttr { ino }, Shape::Plain),
         Operation::Statx { .. } => (Request::GetAttr { ino }, Shape::Statx),
         Operation::Setattr(setattr) => {
-            let size = setattr.size;
-            (Request::SetAttr { ino, set: attr_set(&setattr, wall)?, size }, Shape::Plain)
+            let shape = if setattr.size.is_some() { Shape::Truncate } else { Shape::Plain };
+            (Request::SetAttr { ino, set: attr_set(&setattr, wall)?, size: setattr.size }, shape)
         }
         Operation::Readlink => (Request::ReadLink { ino }, Shape::Plain),
         Operation::Symlink { name, target } => {
@@ -257,7 +259,8 @@ fn write_call(
         offset,
         data,
         append: !is_of_pages && open_flags & linux::O_APPEND != 0,
-        kill_privileges: write_flags.contains(WriteFlags::KILL_SUIDGID),
+        kill_privileges: !is_of_pages && write_flags.contains(WriteFlags::KILL_SUIDGID),
+        of_pages: is_of_pages,
         direct,
         // After a cached write the kernel sends an FSYNC for O_DSYNC; after a direct one it does not
         // (`fuse_direct_write_iter` in linux:fs/fuse/file.c).

@@ -127,7 +127,7 @@ impl<D: Driver> Server<D> {
     /// Most writes find their token and room: their bytes go from the read buffer where they belong.
     fn write(&self, mut call: Call, write: WriteCall<'_>) {
         let driver = &*self.driver;
-        let WriteCall { ino, offset, data, append, kill_privileges, direct, sync, end } = write;
+        let WriteCall { ino, offset, data, append, kill_privileges, of_pages, direct, sync, end } = write;
         call.shape = Shape::Write(WriteShape { ino, offset, direct, sync, end });
         call.note_operation(OperationKind::Write);
         if !kill_privileges
@@ -140,7 +140,11 @@ impl<D: Driver> Server<D> {
             return conclude(driver, call, reply, Thread::Reader);
         }
         let data = WriteData(data.into());
-        ask(driver, call, Request::Write { ino, offset, data, append, kill_privileges }, Thread::Reader);
+        let request = match of_pages {
+            true => Request::WritePages { ino, offset, data },
+            false => Request::Write { ino, offset, data, append, kill_privileges },
+        };
+        ask(driver, call, request, Thread::Reader);
     }
 }
 
@@ -212,7 +216,7 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
         }
         let reply = reply?;
         note_written(core, shape, &reply);
-        Some((core.later_end(&reply), reply))
+        Some((core.later_end(&reply).filter(|_| shape != Shape::Truncate), reply))
     });
     match (reply, waiting) {
         (Some((Some(end), reply)), Some(call)) => finish_later(driver, call, reply, end),
@@ -224,6 +228,7 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
 /// For the reply to a request that waited, which came without the core.
 fn later_end<D: Driver>(driver: &D, shape: Shape, reply: &Reply) -> Option<LaterEnd> {
     match reply {
+        Reply::Attr(..) if shape == Shape::Truncate => None,
         Reply::Attr(..) | Reply::Entry(..) | Reply::Created(..) | Reply::Written { .. } => {
             driver.with_core(|core, _| {
                 note_written(core, shape, reply);

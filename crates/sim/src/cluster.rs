@@ -602,8 +602,7 @@ impl Cluster {
         for (ino, offset, data) in writes {
             self.figures.late_writes += 1;
             let data = WriteData(data.into());
-            let write = Request::Write { ino, offset, data, append: false, kill_privileges: false };
-            let id = self.submit(index, write);
+            let id = self.submit(index, Request::WritePages { ino, offset, data });
             self.nodes[index].jobs[at].writing.insert(id);
         }
         if self.nodes[index].jobs[at].writing.is_empty() {

@@ -51,7 +51,9 @@ impl Pending {
             | Request::Unlink { parent, .. }
             | Request::Rmdir { parent, .. } => locks.changes.push(*parent),
             Request::Rename { parent, new_parent, .. } => locks.changes.extend([*parent, *new_parent]),
-            Request::Read { ino, .. } | Request::Write { ino, .. } => locks.pages = Some(*ino),
+            Request::Read { ino, .. } | Request::Write { ino, .. } | Request::WritePages { ino, .. } => {
+                locks.pages = Some(*ino);
+            }
             Request::GetAttr { .. }
             | Request::Parent { .. }
             | Request::SetAttr { .. }

@@ -369,3 +369,30 @@ fn pages_of_extents_do_not_outlive_the_directory_that_covered_their_file() {
         assert_eq!([1, 2, 3].map(count), [200_000, 5000, 5000], "seed {seed}");
     }
 }
+
+/// What was written to a file before it lost its name belongs to whoever has it open, also when the writer has closed it.
+#[test]
+fn content_of_an_orphan_outlives_its_writer_on_the_nodes_that_have_it_open() {
+    let open = OpenMode { write: true, ..OpenMode::default() };
+    for (seed, (remover, len)) in
+        [(0, 10), (1, 10), (0, 200_000), (1, 200_000)].into_iter().cycle().take(20).enumerate()
+    {
+        let mut cluster = cluster(seed as u64, 2);
+        let (ino, writer) = create(&mut cluster, 0, Ino::ROOT, b"f");
+        assert!(matches!(lookup(&mut cluster, 1, Ino::ROOT, b"f"), Reply::Entry(_)));
+        let Reply::Opened(reader) = cluster.call(1, Request::Open { ino, open }) else { panic!("opened") };
+        let data = WriteData(vec![7; len].into());
+        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: false });
+        let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into() };
+        assert!(matches!(cluster.call(remover, unlink), Reply::Done));
+        cluster.call(0, Request::Release { ino, handle: writer, flock: None });
+        if seed % 2 == 0 {
+            cluster.quiesce();
+        }
+        let Reply::Attr(attr, _) = cluster.call(1, Request::GetAttr { ino }) else { panic!("it is open") };
+        assert_eq!(attr.size, len as u64, "seed {seed}");
+        cluster.call(1, Request::Release { ino, handle: reader.handle, flock: None });
+        let tree = check_whole(&mut cluster);
+        assert!(tree.data(ino, cluster.store()).is_err(), "seed {seed}: nobody has it open any more");
+    }
+}

@@ -165,6 +165,9 @@ pub struct Cache {
     pub moved: Vec<(Ino, Place)>,
     /// Access times newer than the records.
     pub(crate) atimes: Atimes,
+    /// Orphans that nobody else can have open: they never had a name, or lost it while a directory held here covered
+    /// them, and no other node has asked for them since.
+    pub(crate) sole_orphans: FxHashSet<Ino>,
     /// Inodes known when the gauges were last set.
     pub(crate) inodes_counted: u64,
     /// Entries in all directories.

@@ -21,6 +21,9 @@ impl Core {
         for change in &changes {
             self.note_forgotten(change, &mut list, &mut inos, &mut touched);
             self.cache.apply(change);
+            if let Change::PutAttr { ino, .. } = change {
+                self.cache.sole_orphans.remove(ino);
+            }
             if let Change::PutEntry { entry, .. } = change
                 && entry.covered().is_some()
             {

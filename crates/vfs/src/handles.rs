@@ -165,16 +165,18 @@ impl Core {
         }
         let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
         let is_orphan = own.is_some_and(|attr| attr.nlink == 0);
-        if is_orphan {
+        let is_sole = self.cache.sole_orphans.remove(&ino) && is_orphan;
+        if is_sole {
             self.give_up_orphan(ino);
-        } else if is_told {
+        } else if is_told || is_orphan {
+            // An orphan that another node may have open keeps its content, which goes with the tokens.
             if let Some(known) = self.known.get_mut(&ino) {
                 known.open_told = false;
             }
             self.send_batch(false);
             self.send(ToMaster::Closed { ino });
         }
-        if self.cache.owns.contains_key(&ino) && !is_orphan {
+        if self.cache.owns.contains_key(&ino) {
             self.linger.insert((self.clock.now + self.config.linger, ino));
         }
         if lookups == 0 {
@@ -227,7 +229,8 @@ impl Core {
         }
     }
 
-    /// The last handle of an inode without a name is closed: nothing of it is needed any more.
+    /// The last handle of an inode without a name is closed that no other node has open: nothing of it is needed any
+    /// more.
     fn give_up_orphan(&mut self, ino: Ino) {
         self.live.remove(&ino);
         self.dirty_files.remove(&ino);
@@ -249,7 +252,8 @@ impl Core {
         self.send(ToMaster::Closed { ino });
     }
 
-    /// Tokens of files that were closed a while ago are given back, so that their directory covers them again.
+    /// Tokens of files that were closed a while ago are given back, so that their directory covers them again, or
+    /// orphans of others have their content.
     pub(crate) fn release_lingering(&mut self) {
         while let Some(&(due, ino)) = self.linger.first() {
             if due > self.clock.now {
@@ -260,7 +264,7 @@ impl Core {
                 continue;
             }
             let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
-            if !own.is_some_and(|attr| attr.nlink == 1 && attr.parent.0 != 0) {
+            if !own.is_some_and(|attr| attr.nlink == 0 || attr.nlink == 1 && attr.parent.0 != 0) {
                 continue;
             }
             for resource in [ResourceId::file(ino), ResourceId::attr(ino)] {

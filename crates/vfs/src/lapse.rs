@@ -59,7 +59,8 @@ impl Core {
         if request.content_of().is_some_and(|ino| self.broken.contains_key(&ino)) {
             return Err(FsError::Io.into());
         }
-        let has_pages = matches!(request, Request::Read { .. } | Request::Write { .. });
+        let has_pages =
+            matches!(request, Request::Read { .. } | Request::Write { .. } | Request::WritePages { .. });
         let is_ending = |job: &InvalidateJob| matches!(job.purpose, Purpose::Anew);
         if has_pages && self.jobs.values().any(is_ending) {
             // The kernel's caches cannot be emptied while it waits.
@@ -257,6 +258,7 @@ impl Core {
         self.removing.clear();
         self.opens_in_doubt.clear();
         self.linger.clear();
+        self.cache.sole_orphans.clear();
         self.wants.clear();
         self.want_of.clear();
         self.fetches.clear();
@@ -335,7 +337,7 @@ fn may_begin_again(parked: &Parked) -> bool {
     let progress = &parked.progress;
     match &parked.request {
         // The kernel's caches cannot be emptied while they wait.
-        Request::Read { .. } | Request::Write { .. } => false,
+        Request::Read { .. } | Request::Write { .. } | Request::WritePages { .. } => false,
         // Closing succeeds, whatever else is lost.
         Request::Release { .. } => true,
         _ => {

@@ -81,6 +81,7 @@ impl Core {
             self.flush_all();
         }
         for (resource, to) in list {
+            self.cache.sole_orphans.remove(&resource.ino);
             if speculative {
                 let is_used = self
                     .cache
@@ -144,6 +145,9 @@ impl Core {
     fn take_own_changes(&mut self, changes: &[Change], made: Option<Ino>) {
         for change in changes {
             self.cache.apply(change);
+            if let Change::PutAttr { ino, .. } = change {
+                self.cache.sole_orphans.remove(ino);
+            }
             if let Change::DeleteInode { ino, .. } = change {
                 self.drop_deleted(*ino);
             }

@@ -89,6 +89,10 @@ impl Core {
                 let reply = self.try_write(*ino, *offset, &data.0, *append)?;
                 self.finish_write(reply, *offset, progress)
             }
+            Request::WritePages { ino, offset, data } => {
+                let reply = self.try_write(*ino, *offset, &data.0, false)?;
+                self.finish_write(reply, *offset, progress)
+            }
             Request::Flush { ino, owner } => self.try_flush(*ino, *owner, progress),
             Request::Release { ino, handle, flock } => self.try_release(*ino, *handle, *flock, progress),
             Request::Fsync { ino } => self.try_fsync(*ino, progress),
@@ -162,8 +166,10 @@ impl Core {
         let Request::Allocate { ino, offset, len, mode, kill_privileges } = request else {
             return Err(FsError::Invalid.into());
         };
-        if *kill_privileges || self.has_capability(*ino) {
+        if *kill_privileges {
             self.kill_privileges(*ino, progress)?;
+        } else if self.has_capability(*ino) {
+            self.drop_capability(*ino, progress)?;
         }
         let reply = self.try_allocate(*ino, *offset, *len, *mode)?;
         self.finish_data(reply, progress)
@@ -478,6 +484,7 @@ impl Core {
 
     /// Applies and logs changes made here under EX, and takes the tokens of what they make.
     pub(crate) fn apply_local(&mut self, changes: Vec<Change>) {
+        self.note_sole_orphans(&changes);
         for mut change in changes {
             self.carry_atime(&mut change);
             match &change {
@@ -508,6 +515,24 @@ impl Core {
             self.log.append(change);
         }
         self.note_moves();
+    }
+
+    /// What gets both halves of a record of its own as it becomes an orphan was covered by a directory held here, or is
+    /// new: no other node has it open.
+    fn note_sole_orphans(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::PutAttr { ino, attr } if attr.nlink > 0 => _ = self.cache.sole_orphans.remove(ino),
+                Change::PutOrphan { ino, .. } => {
+                    let has_content =
+                        |c: &Change| matches!(c, Change::PutContent { ino: of, .. } if of == ino);
+                    if changes.iter().any(has_content) {
+                        self.cache.sole_orphans.insert(*ino);
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// A token on something new: nobody else can know it. The next batch declares it.

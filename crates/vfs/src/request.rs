@@ -57,6 +57,9 @@ pub enum Request {
     Read { ino: Ino, offset: u64, len: u32, noatime: bool },
     /// write.
     Write { ino: Ino, offset: u64, data: WriteData, append: bool, kill_privileges: bool },
+    /// The kernel writes pages back that were stored to through a mapping. It does so for invalidations too, which others
+    /// may be waiting for: so this asks nobody for anything but the content, and privileges stay, as with any mapping.
+    WritePages { ino: Ino, offset: u64, data: WriteData },
     /// close of one descriptor: locks of the owner go.
     Flush { ino: Ino, owner: LockOwner },
     /// Last close of a handle. `flock` drops the owner's flock.
@@ -110,6 +113,7 @@ impl Request {
         match self {
             Self::Read { ino, .. }
             | Self::Write { ino, .. }
+            | Self::WritePages { ino, .. }
             | Self::Flush { ino, .. }
             | Self::Fsync { ino }
             | Self::Allocate { ino, .. }
@@ -158,6 +162,7 @@ impl Request {
             | Self::Open { .. }
             | Self::Read { .. }
             | Self::Write { .. }
+            | Self::WritePages { .. }
             | Self::Flush { .. }
             | Self::Release { .. }
             | Self::Fsync { .. }
@@ -191,7 +196,7 @@ impl Request {
             Self::Rename { .. } => OperationKind::Rename,
             Self::Open { .. } => OperationKind::Open,
             Self::Read { .. } => OperationKind::Read,
-            Self::Write { .. } => OperationKind::Write,
+            Self::Write { .. } | Self::WritePages { .. } => OperationKind::Write,
             Self::Flush { .. } | Self::Release { .. } => OperationKind::Release,
             Self::Fsync { .. } => OperationKind::Fsync,
             Self::ReadDir { .. } => OperationKind::Readdir,

@@ -151,7 +151,8 @@ fn renaming() {
 fn attributes() {
     let set = |setattr, set, size| {
         let request = Request::SetAttr { ino: PARENT, set, size };
-        assert_asks(Operation::Setattr(setattr), request, Shape::Plain);
+        let shape = if size.is_some() { Shape::Truncate } else { Shape::Plain };
+        assert_asks(Operation::Setattr(setattr), request, shape);
     };
     let time = |seconds| fuse::Timestamp { seconds, nanoseconds: 6 };
     let none = fuse::Setattr::default();
@@ -250,8 +251,9 @@ fn writes() {
     ] {
         let data = b"bytes";
         let operation = Operation::Write { fh, offset: 10, data, write_flags, open_flags, lock_owner: None };
+        let of_pages = write_flags.contains(CACHE);
         let expected =
-            WriteCall { ino: PARENT, offset: 10, data, append, kill_privileges, direct, sync, end };
+            WriteCall { ino: PARENT, offset: 10, data, append, kill_privileges, of_pages, direct, sync, end };
         assert_eq!(written(operation), expected);
     }
 }

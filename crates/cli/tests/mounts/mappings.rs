@@ -55,6 +55,45 @@ fn a_truncation_on_the_other_node_takes_mapped_pages_away() {
     assert_eq!(on_b.ended_by(), Some(SIGBUS));
 }
 
+/// While a truncation is under way the kernel writes no page of the file back: its answer must not wait for any.
+#[test]
+fn a_file_grows_by_truncation_under_pages_that_were_stored_to() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let [mut on_a, mut on_b] = [Partner::start(&a.root), Partner::start(&b.root)];
+    on_a.must("create", &[json!("f"), json!("-".repeat(20_000))]);
+    on_a.must("map", &[json!("f"), json!(20_000)]);
+    for (round, size) in [(1, 50_000), (2, 90_000)] {
+        let text = format!("round {round}");
+        on_a.must("store", &[json!("f"), json!(19_990), json!(text)]);
+        on_a.must("truncate", &[json!("f"), json!(size)]);
+        let read = on_b.must("read", &[json!("f")]);
+        assert_eq!(read.as_str().expect("text")[19_990..19_997], text);
+        assert_eq!(read.as_str().expect("text").len(), size);
+    }
+}
+
+/// Taking pages back has them written first, which must not wait for what waits for them: here a look for capabilities
+/// among attributes that are too large to be at hand.
+#[test]
+fn a_rename_elsewhere_finds_what_was_stored_and_waits_for_nobody() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let [mut on_a, mut on_b] = [Partner::start(&a.root), Partner::start(&b.root)];
+    on_a.must("create", &[json!("f"), json!("-".repeat(20_000)), json!(0o4755)]);
+    on_a.must("set_xattr", &[json!("f"), json!("user.large"), json!("77".repeat(3_000))]);
+    on_b.must("map", &[json!("f"), json!(20_000)]);
+    for (from, to) in [("f", "g"), ("g", "f")] {
+        // The mapping goes by the name that it was made with.
+        on_b.must("store", &[json!("f"), json!(5_000), json!(to)]);
+        let began = std::time::Instant::now();
+        on_a.must("rename", &[json!(from), json!(to)]);
+        assert!(began.elapsed() < std::time::Duration::from_secs(3), "the rename took {:?}", began.elapsed());
+        assert_eq!(on_a.must("read", &[json!(to)]).as_str().expect("text")[5_000..5_001], *to);
+    }
+    assert_eq!(on_a.must("stat", &[json!("f")])["mode"], json!(0o4755), "stores leave privileges alone");
+}
+
 #[test]
 fn programs_written_on_one_node_run_on_the_other() {
     let Some(lab) = Lab::new() else { return };

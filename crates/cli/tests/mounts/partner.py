@@ -58,6 +58,11 @@ class Orders:
     def truncate(name, size):
         os.truncate(name, size)
 
+    def allocate(name, size):
+        fd = os.open(name, os.O_WRONLY)
+        os.posix_fallocate(fd, 0, size)
+        os.close(fd)
+
     def unlink(name):
         os.unlink(name)
 

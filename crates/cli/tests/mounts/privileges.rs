@@ -71,8 +71,12 @@ fn root_keeps_setuid_and_loses_the_capability() {
     on_a.must("create", &[json!("f"), json!("content")]);
     on_a.must("chmod", &[json!("f"), json!(0o6755)]);
     on_a.must("set_xattr", &[json!("f"), json!(CAPABILITY), json!(NET_RAW)]);
-    let changes: [(&str, Json); 3] =
-        [("append", json!("more")), ("truncate", json!(3)), ("append", json!("again"))];
+    let changes = [
+        ("append", json!("more")),
+        ("truncate", json!(3)),
+        ("allocate", json!(9000)),
+        ("append", json!("again")),
+    ];
     for (order, argument) in changes {
         on_b.must(order, &[json!("f"), argument]);
         assert_eq!(on_a.must("stat", &[json!("f")])["mode"], json!(0o6755), "{order}");
