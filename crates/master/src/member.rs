@@ -101,9 +101,9 @@ impl Master {
     }
 
     fn admit(&mut self, peer: PeerId, newcomer: Newcomer) {
-        self.bury_predecessor(&newcomer);
         let node = NodeId(self.volume.next_node);
         self.volume.next_node += 1;
+        self.bury_predecessors(&newcomer, node);
         let record = newcomer.into_record();
         let own = vec![own_write(Key::Volume, &self.volume), own_write(Key::Member(node), &record)];
         if let Err(error) = self.commit(NodeId(0), &[], own) {
@@ -116,14 +116,17 @@ impl Master {
         self.send_when_durable(node, welcome);
     }
 
-    /// A mount that begins anew has nothing left of the member that it was.
-    fn bury_predecessor(&mut self, newcomer: &Newcomer) {
-        let is_it = |record: &MemberRecord| newcomer.pid_start != 0 && newcomer.is_of(record);
-        let members = self.members.iter().map(|(node, member)| (*node, &member.record));
-        let expected = self.expected.iter().map(|(node, expected)| (*node, &expected.record));
-        let found = members.chain(expected).find(|(_, record)| is_it(record)).map(|(node, _)| node);
-        if let Some(node) = found {
-            self.end_membership(node, "its mount began anew".to_owned());
+    /// A mount that is member `node` has nothing left of the members that it was before. Nobody need wait for them.
+    pub(crate) fn bury_predecessors(&mut self, newcomer: &Newcomer, node: NodeId) {
+        let is_old = |of: NodeId, record: &MemberRecord| {
+            of < node && newcomer.pid_start != 0 && newcomer.is_of(record)
+        };
+        let members = self.members.iter().map(|(of, member)| (*of, &member.record));
+        let expected = self.expected.iter().map(|(of, expected)| (*of, &expected.record));
+        let found = members.chain(expected).filter(|(of, record)| is_old(*of, record));
+        let old: BTreeSet<NodeId> = found.map(|(of, _)| of).collect();
+        for of in old {
+            self.end_membership(of, "its mount began anew".to_owned());
         }
     }
 

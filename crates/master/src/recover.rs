@@ -65,6 +65,7 @@ impl Master {
         if is_leaving || !newcomer.is_of(&record) {
             return self.turn_away(peer, format!("the membership of node {node} has ended"));
         }
+        self.bury_predecessors(&newcomer, node);
         self.leave_old_peer(node, peer);
         log::info!("node {node} rejoins: {}", record.label);
         let applied = record.batch;

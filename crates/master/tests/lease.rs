@@ -95,3 +95,21 @@ fn a_slow_sync_is_waited_for_without_looking_again_and_again() {
     rig.master.synced(rig.clock(), syncs[0], rig.engine.sync());
     assert!(matches!(rig.master.poll_output(), Some(Output::Sync { .. }) | Some(Output::Send { .. })));
 }
+
+/// Goal: nobody waits a lease for what a living mount was before. Method: a mount that joins anew while what it was has
+/// not been given up yet, once before and once after a change of master.
+#[test]
+fn a_mount_that_joins_anew_is_waited_for_once() {
+    let mut rig = Rig::new();
+    let first = rig.join(A, NodeId(0));
+    let second = rig.join(A, NodeId(0));
+    assert!(second > first);
+    rig.remaster();
+    let expected =
+        |rig: &Rig| rig.master.expected_members().into_iter().map(|(node, ..)| node).collect::<Vec<_>>();
+    assert_eq!(expected(&rig), [second]);
+    let third = rig.join(A, NodeId(0));
+    assert_eq!(expected(&rig), [], "the new master waits for nobody");
+    rig.remaster();
+    assert_eq!(expected(&rig), [third]);
+}
