@@ -31,7 +31,16 @@ pub struct Header {
 #[expect(missing_docs, reason = "names of fields say it")]
 pub enum Event {
     /// The target is open and will be measured.
-    Ready { target: usize, at_ns: u64, kind: String, size_bytes: u32, is_direct: bool },
+    /// `own` is its name among what others have `beneath` them.
+    Ready {
+        target: usize,
+        at_ns: u64,
+        kind: String,
+        size_bytes: u32,
+        is_direct: bool,
+        own: Option<String>,
+        beneath: Vec<String>,
+    },
     /// The target cannot be measured at all.
     Failed { target: usize, at_ns: u64, text: String },
     /// Something the reader should know: what is not as asked, but goes on.
@@ -109,9 +118,9 @@ impl Event {
     /// One line, without its end.
     pub fn to_line(&self) -> String {
         let document = match self {
-            Self::Ready { target, at_ns, kind, size_bytes, is_direct } => json!({
+            Self::Ready { target, at_ns, kind, size_bytes, is_direct, own, beneath } => json!({
                 "event": "ready", "target": target, "at_ns": at_ns, "kind": kind, "size_bytes": size_bytes,
-                "direct": is_direct,
+                "direct": is_direct, "own": own, "beneath": beneath,
             }),
             Self::Failed { target, at_ns, text } => {
                 json!({"event": "failed", "target": target, "at_ns": at_ns, "text": text})
@@ -159,6 +168,8 @@ impl Event {
                 kind: word("kind")?,
                 size_bytes: u32::try_from(number("size_bytes")?).map_err(|_| bad("no such size"))?,
                 is_direct: document.get("direct") == Some(&Json::Bool(true)),
+                own: document.get("own").and_then(Json::as_str).map(str::to_owned),
+                beneath: texts(document.get("beneath")).ok_or_else(|| bad("no texts \"beneath\""))?,
             },
             "failed" => Self::Failed { target: target()?, at_ns: number("at_ns")?, text: word("text")? },
             "notice" => Self::Notice {
@@ -183,6 +194,11 @@ impl Event {
     }
 }
 
+/// A list of texts.
+fn texts(list: Option<&Json>) -> Option<Vec<String>> {
+    list?.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
 /// Version of the recording.
 const VERSION: u64 = 1;
 
@@ -194,7 +210,15 @@ mod tests {
     fn every_event_is_read_back() {
         let text = || "a \"quoted\"\nline".to_owned();
         for event in [
-            Event::Ready { target: 1, at_ns: 5, kind: "directory".into(), size_bytes: 512, is_direct: true },
+            Event::Ready {
+                target: 1,
+                at_ns: 5,
+                kind: "directory".into(),
+                size_bytes: 512,
+                is_direct: true,
+                own: Some("file 8:1 2".into()),
+                beneath: vec!["block 8:1".into(), "block 8:0".into()],
+            },
             Event::Failed { target: 0, at_ns: 5, text: text() },
             Event::Notice { target: None, text: text() },
             Event::Notice { target: Some(1), text: text() },
@@ -219,6 +243,7 @@ mod tests {
             "{\"event\":\"begin\",\"target\":-1,\"at_ns\":1}",
             "{\"event\":\"end\",\"target\":0,\"at_ns\":1}",
             "{\"event\":\"dance\"}",
+            "{\"event\":\"ready\",\"target\":0,\"at_ns\":1,\"kind\":\"file\",\"size_bytes\":1,\"beneath\":[1]}",
             "{\"event\":\"stop\",\"at_ns\":1.5}",
         ] {
             let error = Event::parse(line, 7, 2).unwrap_err();

@@ -319,7 +319,9 @@ impl Run {
     fn take(&mut self, event: Event) -> Result<(), WatchError> {
         // What the worker used, and what we did.
         let event = match event {
-            Event::Cost { at_ns, cpu_ns } => Event::Cost { at_ns, cpu_ns: cpu_ns + system::cpu_ns() },
+            Event::Cost { at_ns, cpu_ns } => {
+                Event::Cost { at_ns, cpu_ns: cpu_ns.saturating_add(system::cpu_ns()) }
+            }
             other => other,
         };
         self.apply(&event)?;
@@ -506,3 +508,55 @@ const MESSAGES_MAX: usize = 4096;
 const WORDS_MAX: u64 = 4096;
 const END_TRIES: u32 = 50;
 const END_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::tests::sample_events;
+
+    /// A recording comes from anywhere: whatever numbers stand in it, every output can be made of it.
+    #[test]
+    fn no_number_of_a_recording_breaks_an_output() {
+        let (header, events) = sample_events();
+        let lines: Vec<String> =
+            [header.to_line()].into_iter().chain(events.iter().map(Event::to_line)).collect();
+        let numbers =
+            ["0", "1", "999999999", "70368744177664", "9223372036854775807", "18446744073709551615"];
+        let mut shown = 0;
+        for (turn, number) in (0..lines.len() * 3).flat_map(|turn| numbers.map(|number| (turn, number))) {
+            let mut changed = lines.clone();
+            let at = turn / 3;
+            changed[at] = with_number(&changed[at], turn % 3, number);
+            let Ok(header) = Header::parse(&changed[0]) else { continue };
+            let count = header.targets.len();
+            let Ok(mut run) = Run::new(header, Output::Nothing, None, 0) else { continue };
+            for (index, line) in changed.iter().enumerate().skip(1) {
+                if let Ok(event) = Event::parse(line, index, count) {
+                    run.apply(&event).expect("nothing is written");
+                }
+            }
+            let watch = &run.watch;
+            shown += table::table(watch).len() + plot::svg(watch).len() + prometheus::metrics(watch).len();
+            shown += json::document(watch).to_string().len();
+            shown += (0..count).map(|index| lines::sample(watch, index).len()).sum::<usize>();
+        }
+        assert!(shown > 1_000_000);
+    }
+
+    /// The line with its number `index` replaced; the line itself when it has fewer.
+    fn with_number(line: &str, index: usize, number: &str) -> String {
+        let mut rest = line;
+        let mut before = String::new();
+        let mut seen = 0;
+        while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+            let len = rest[at..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at);
+            if seen == index {
+                return before + &rest[..at] + number + &rest[at + len..];
+            }
+            before += &rest[..at + len];
+            rest = &rest[at + len..];
+            seen += 1;
+        }
+        line.to_owned()
+    }
+}

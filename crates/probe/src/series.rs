@@ -107,7 +107,7 @@ impl Series {
         self.last_end_ns = Some(at_ns);
         let delay_ns = delay_ns.min(DELAY_NS_MAX);
         let missed = delay_ns / self.interval_ns;
-        self.missed += missed;
+        self.missed = self.missed.saturating_add(missed);
         self.late += u64::from(missed > 0);
         if let Some(error) = error {
             self.errors += 1;

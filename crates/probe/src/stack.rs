@@ -62,6 +62,46 @@ impl Stack {
         if layers.len() < 2 { Err(StackError::TooFew) } else { Ok(Self { layers }) }
     }
 
+    /// Makes one of `count` targets of which is known which stands on which, however far above.
+    ///
+    /// Targets that stand on none and bear none are left out. None where there is nothing to compare, or more than
+    /// one stack.
+    pub fn find(count: usize, is_below: impl Fn(usize, usize) -> bool) -> Option<Self> {
+        let below = |high: usize| {
+            (0..count).filter(move |low| *low != high).filter(|low| is_below(*low, high)).collect()
+        };
+        let below: Vec<Vec<usize>> = (0..count).map(below).collect();
+        let is_in =
+            |target: usize| !below[target].is_empty() || below.iter().any(|low| low.contains(&target));
+        // A target is one layer above the highest that it stands on: as many rounds as there are targets settle it.
+        let mut level = vec![0usize; count];
+        for _ in 0..count {
+            for high in 0..count {
+                level[high] = below[high].iter().map(|low| level[*low] + 1).max().unwrap_or(0).min(count);
+            }
+        }
+        let first = (0..count).find(|target| is_in(*target))?;
+        let mut reached = vec![first];
+        let mut next = 0;
+        while let Some(at) = reached.get(next).copied() {
+            next += 1;
+            for other in 0..count {
+                if !reached.contains(&other) && (below[at].contains(&other) || below[other].contains(&at)) {
+                    reached.push(other);
+                }
+            }
+        }
+        if (0..count).any(|target| is_in(target) && !reached.contains(&target)) {
+            return None;
+        }
+        reached.sort_unstable();
+        let top = reached.iter().map(|target| level[*target]).max()?;
+        let layer =
+            |at| reached.iter().copied().filter(|target| level[*target] == at).collect::<Vec<usize>>();
+        let layers: Vec<Vec<usize>> = (0..=top).map(layer).filter(|layer| !layer.is_empty()).collect();
+        (layers.len() > 1).then_some(Self { layers })
+    }
+
     /// The layers, lowest first.
     pub fn layers(&self) -> &[Vec<usize>] {
         &self.layers
@@ -130,6 +170,22 @@ mod tests {
         ] {
             assert_eq!(Stack::parse(text, &labels()), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn stacks_are_found_from_what_stands_on_what() {
+        let find = |count, pairs: &[(usize, usize)]| {
+            Stack::find(count, |low, high| pairs.contains(&(low, high))).map(|stack| stack.layers)
+        };
+        // Legs 0 and 1, a volume 2 on them, files 3 on it; the kernel tells what is further below too.
+        let mirror = [(0, 2), (1, 2), (2, 3), (0, 3), (1, 3)];
+        assert_eq!(find(4, &mirror), Some(vec![vec![0, 1], vec![2], vec![3]]));
+        assert_eq!(find(5, &mirror), Some(vec![vec![0, 1], vec![2], vec![3]]), "4 has nothing to do with it");
+        assert_eq!(find(3, &[(2, 1), (1, 0), (2, 0)]), Some(vec![vec![2], vec![1], vec![0]]));
+        assert_eq!(find(2, &[]), None);
+        assert_eq!(find(4, &[(0, 1), (2, 3)]), None, "two stacks");
+        // Two names of one device, as a loop of its own file would be: no end of it, and no panic.
+        assert!(find(2, &[(0, 1), (1, 0)]).is_none_or(|layers| layers.len() <= 2));
     }
 
     #[test]

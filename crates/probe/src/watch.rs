@@ -25,6 +25,10 @@ pub struct TargetState {
     pub label: String,
     /// How far its opening got.
     pub phase: Phase,
+    /// Its name among what others have beneath them.
+    own: Option<String>,
+    /// What it stands on, by the kernel's word.
+    beneath: Vec<String>,
     /// What was measured.
     pub series: Series,
     /// Figures after each sample, for graphs.
@@ -94,6 +98,8 @@ impl Watch {
             path: path.clone(),
             label: label.clone(),
             phase: Phase::Opening,
+            own: None,
+            beneath: Vec::new(),
             series: Series::new(header.interval_ns, header.window),
             history: History::default(),
         };
@@ -104,12 +110,15 @@ impl Watch {
     /// Takes in what happened. Targets of events must be the header's.
     pub fn handle_event(&mut self, event: &Event) {
         match event {
-            Event::Ready { target, at_ns, kind, size_bytes, is_direct } => {
+            Event::Ready { target, at_ns, kind, size_bytes, is_direct, own, beneath } => {
                 let target = &mut self.targets[*target];
                 target.phase =
                     Phase::Open { kind: kind.clone(), size_bytes: *size_bytes, is_direct: *is_direct };
                 target.series.handle_open(*at_ns);
+                target.own.clone_from(own);
+                target.beneath.clone_from(beneath);
                 self.pass(*at_ns);
+                self.find_stack();
             }
             Event::Failed { target, at_ns, text } => {
                 self.targets[*target].phase = Phase::Failed { text: text.clone() };
@@ -134,6 +143,18 @@ impl Watch {
             }
             Event::Stop { at_ns } => self.pass(*at_ns),
         }
+    }
+
+    /// Takes the kernel's word for how the targets stand on one another, where nobody gave a better one.
+    fn find_stack(&mut self) {
+        if self.header.stack.is_some() {
+            return;
+        }
+        let is_below = |low: usize, high: usize| {
+            let own = self.targets[low].own.as_ref();
+            low != high && own.is_some_and(|own| self.targets[high].beneath.contains(own))
+        };
+        self.stack = Stack::find(self.targets.len(), is_below);
     }
 
     /// Lets time pass: what is pending grows.
@@ -280,6 +301,23 @@ pub(crate) mod tests {
 
     pub(crate) const MS: u64 = 1_000_000;
 
+    fn ready(target: usize, at_ms: u64, kind: &str) -> Event {
+        let own = [Some("block 8:0".to_owned()), None][target].clone();
+        let beneath = [vec![], vec!["block 8:1".to_owned(), "block 8:0".to_owned()]][target].clone();
+        let kind = kind.to_owned();
+        Event::Ready { target, at_ns: at_ms * MS, kind, size_bytes: 512, is_direct: true, own, beneath }
+    }
+
+    #[test]
+    fn the_stack_is_found_where_none_is_given() {
+        let (mut header, events) = sample_events();
+        header.stack = None;
+        let mut watch = Watch::new(header).unwrap();
+        assert!(watch.stack().is_none());
+        events.iter().for_each(|event| watch.handle_event(event));
+        assert_eq!(watch.stack().unwrap().layers(), [vec![0], vec![1]]);
+    }
+
     /// A run of two layers at one I/O a second; the lower stalls once for 1.5 s, the upper is always 1 ms slower.
     pub(crate) fn sample_events() -> (Header, Vec<Event>) {
         let header = Header {
@@ -295,7 +333,7 @@ pub(crate) mod tests {
         for target in 0..2 {
             events.push(Event::Begin { target, at_ns: MS });
             let kind = ["block device", "directory"][target].to_owned();
-            events.push(Event::Ready { target, at_ns: 2 * MS, kind, size_bytes: 512, is_direct: true });
+            events.push(ready(target, 2, &kind));
         }
         for turn in 1..=8u64 {
             for target in 0..2 {
@@ -332,14 +370,7 @@ pub(crate) mod tests {
         assert_eq!(watch.condition(0), Condition::Starting);
         watch.pass(1100 * MS);
         assert_eq!(watch.condition(0), Condition::Overdue, "an opening that hangs is told too");
-        let kind = "file".to_owned();
-        watch.handle_event(&Event::Ready {
-            target: 0,
-            at_ns: 1200 * MS,
-            kind,
-            size_bytes: 512,
-            is_direct: true,
-        });
+        watch.handle_event(&ready(0, 1200, "file"));
         assert_eq!(watch.condition(0), Condition::Starting);
         watch.handle_event(&begin(2000));
         watch.handle_event(&end(2001, None));

@@ -152,7 +152,7 @@ fn a_graph_is_drawn_live_and_from_a_recording() {
     let (target, record) = (scratch.join("t"), scratch.join("record"));
     let (live, replayed) = (scratch.join("live.svg"), scratch.join("replayed.svg"));
     let arguments =
-        ["--interval", "50ms", "--duration", "1s", "--record", text(&record), "--plot", text(&live)];
+        ["--interval", "50ms", "--duration", "3s", "--record", text(&record), "--plot", text(&live)];
     let output = watch(&[&[text(&target)], &arguments[..]].concat());
     assert!(output.status.success(), "{output:?}");
     let output = watch(&["--replay", text(&record), "--plot", text(&replayed)]);

@@ -1,8 +1,10 @@
 //! On every file system there is, with every operation, and nothing stays behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use crate::slow_disk::SlowDisk;
 use crate::{Running, Scratch, json, names, text, wait_for, watch};
 
 /// A file system on a loop device, unmounted with the test.
@@ -23,6 +25,10 @@ impl Mounted {
         let image = scratch.join(&format!("{kind}.img"));
         // The smallest that mkfs.xfs makes.
         std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("made");
+        Self::make_on(&image, kind, at)
+    }
+
+    fn make_on(image: &Path, kind: &str, at: PathBuf) -> Option<Self> {
         if sh(&format!("command -v mkfs.{kind} && mkfs.{kind} -q {}", image.display())).is_err() {
             println!("SKIPPED: {kind}: no mkfs.{kind}");
             return None;
@@ -75,20 +81,55 @@ fn every_operation_runs_on_every_file_system() {
             assert_eq!(names(&mounted.at), before, "{kind} {op}");
         }
         if let Some(device) = &mounted.device {
-            both_layers(&mounted, device);
+            all_layers(&mounted, device);
         }
         // Nothing of the watch keeps it busy.
         sh(&format!("umount {}", mounted.at.display())).expect("nobody is in it");
     }
 }
 
-fn both_layers(mounted: &Mounted, device: &str) {
-    let targets = [format!("{device}=device"), format!("{}=files", text(&mounted.at))];
-    let options = ["--stack", "device:files", "--interval", "20ms", "--duration", "3s", "--json"];
-    let output = watch(&[&[targets[0].as_str(), &targets[1]], &options[..]].concat());
+/// The kernel knows what stands on what: nobody says it here.
+fn all_layers(mounted: &Mounted, device: &str) {
+    let image = mounted.at.with_extension("img");
+    let targets = [
+        format!("{}=files", text(&mounted.at)),
+        format!("{device}=device"),
+        format!("{}=image", text(&image)),
+    ];
+    let options = ["--interval", "20ms", "--duration", "3s", "--json"];
+    let output = watch(&[&targets.each_ref().map(String::as_str)[..], &options].concat());
     let document = json(&output);
-    assert_eq!(document["targets"][0]["kind"], "block device", "{document:#}");
-    assert_eq!(document["layers"].as_array().map(Vec::len), Some(2), "{document:#}");
+    assert_eq!(document["targets"][1]["kind"], "block device", "{document:#}");
+    let layers = document["layers"].as_array().unwrap_or_else(|| panic!("{document:#}"));
+    let names: Vec<&str> = layers.iter().filter_map(|layer| layer["targets"].as_str()).collect();
+    assert_eq!(names, ["image", "device", "files"], "{document:#}");
+}
+
+#[test]
+fn a_stall_below_a_file_system_is_blamed_on_the_disk_and_not_on_what_stands_on_it() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let disk = SlowDisk::mount(&scratch.join("d"), 16 << 20);
+    std::fs::create_dir(scratch.join("files")).expect("made");
+    let Some(mounted) = Mounted::make_on(&disk.path(), "ext4", scratch.join("files")) else { return };
+    let targets = [format!("{}=files", text(&mounted.at)), format!("{}=disk", text(&disk.path()))];
+    let running = Running::start(&[&targets[0], &targets[1], "--interval", "200ms", "--json"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    disk.stall(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(2500));
+    let document = json(&running.interrupt());
+    let layers = document["layers"].as_array().unwrap_or_else(|| panic!("{document:#}"));
+    let figure = |layer: usize, name: &str| layers[layer][name].as_f64().expect("a number");
+    assert_eq!(
+        (&layers[0]["targets"], &layers[1]["targets"]),
+        (&"disk".into(), &"files".into()),
+        "{document:#}"
+    );
+    // Both have waited; the upper only with the lower.
+    assert!((1.2..2.5).contains(&figure(0, "emax_seconds")), "{document:#}");
+    assert!((1.2..2.5).contains(&figure(1, "emax_seconds")), "{document:#}");
+    assert!(figure(1, "emax_added_seconds") < 0.5, "{document:#}");
+    let verdict = document["verdict"].as_str().expect("a verdict");
+    assert!(verdict.starts_with("disk adds most at peak"), "{verdict}");
 }
 
 #[test]
@@ -103,7 +144,7 @@ fn nothing_stays_behind_however_it_ends() {
         let children = || std::fs::read_to_string(&children).unwrap_or_default();
         wait_for("there is a sampling process", || !children().is_empty());
         let worker = PathBuf::from(format!("/proc/{}", children().trim()));
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         sh(&format!("kill -{signal} {id}")).expect("it runs");
         drop(running.wait());
         wait_for("the sampling process ends", || !worker.exists());

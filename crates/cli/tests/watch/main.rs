@@ -26,7 +26,10 @@ impl Scratch {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("holdfast-watch-test-{}-{number}", std::process::id()));
+        // In memory, so that other work on the machine's disk is not what is measured.
+        let memory = PathBuf::from("/dev/shm");
+        let base = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let dir = base.join(format!("holdfast-watch-test-{}-{number}", std::process::id()));
         std::fs::create_dir(&dir).expect("a directory of its own");
         Self(std::fs::canonicalize(dir).expect("it exists"))
     }

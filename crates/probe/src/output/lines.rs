@@ -34,7 +34,7 @@ pub(crate) fn remark(watch: &Watch, text: &str) -> String {
 }
 
 fn now(watch: &Watch) -> String {
-    show_time((watch.header().started_unix_ms + watch.now_ns() / 1_000_000) / 1000)
+    show_time((watch.header().started_unix_ms.saturating_add(watch.now_ns() / 1_000_000)) / 1000)
 }
 
 #[cfg(test)]

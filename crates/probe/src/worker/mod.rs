@@ -9,6 +9,7 @@
 //! | `target-N` | opens target N, then one I/O each interval | with the process |
 //! | `tell` | writes events | standard output is closed |
 
+mod beneath;
 mod mount;
 mod operation;
 mod target;
@@ -28,6 +29,7 @@ use crate::event::Event;
 use crate::options::{Op, Options};
 use crate::system;
 
+use beneath::Place;
 use mount::MountPlace;
 use operation::Operation;
 
@@ -173,12 +175,15 @@ impl Sampler {
         for text in operation.notices() {
             self.tell(Event::Notice { target: Some(self.target), text: text.clone() });
         }
+        let Place { own, beneath } = Place::of(path);
         self.tell(Event::Ready {
             target: self.target,
             at_ns: self.now_ns(),
             kind: operation.kind().to_owned(),
             size_bytes: operation.size(),
             is_direct: operation.is_direct(),
+            own,
+            beneath,
         });
         Ok((operation, mount))
     }
