@@ -334,8 +334,7 @@ fn finish_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Pl
         return call.finish(driver.metrics(), answer);
     }
     if !shape.direct {
-        call.finish(driver.metrics(), answer);
-        return invalidate_written(driver, shape, placed);
+        return finish_cached_write(driver, call, shape, placed);
     }
     // Reads that are answered from here on have the new bytes.
     driver.with_core(|core, _| core.reads_taken_back(shape.ino));
@@ -344,6 +343,25 @@ fn finish_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Pl
     let then = Box::new(move || call.finish(&metrics, answer));
     driver.corrector().range(shape.ino, at, len, Some(then));
 }
+
+/// As [`finish_write`]: pages that the write fills whole are not locked, and go before the answer where they show what
+/// is elsewhere.
+fn finish_cached_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed) {
+    let answer = Answer::Written(placed.len);
+    let metrics = Arc::clone(driver.metrics());
+    let end = shape.offset.saturating_add(u64::from(placed.len)) / PAGE_LEN * PAGE_LEN;
+    let start = shape.offset.div_ceil(PAGE_LEN).saturating_mul(PAGE_LEN);
+    if placed.moved_to.is_some() && start < end {
+        let then = Box::new(move || call.finish(&metrics, answer));
+        driver.corrector().range(shape.ino, start, (end - start) as u32, Some(then));
+    } else {
+        call.finish(&metrics, answer);
+    }
+    invalidate_written(driver, shape, placed);
+}
+
+/// Of the kernel's cache, at least.
+const PAGE_LEN: u64 = 4096;
 
 /// Takes back the pages of what was written, and of what the kernel believes was.
 fn invalidate_written<D: Driver>(driver: &D, shape: WriteShape, placed: Placed) {

@@ -49,8 +49,10 @@ impl Core {
             let attr = self.visible(ino, inode);
             return Ok((attr, self.keep_covered(parent)));
         }
-        if let Some(found) = self.own_attr(ino) {
-            return Ok(found);
+        if let Some((attr, keep)) = self.own_attr(ino) {
+            // What is taken back while the kernel makes an inode of the answer finds none, and would be kept.
+            let is_new = self.known.get(&ino).is_none_or(|known| known.lookups == 0);
+            return Ok((attr, if is_new && attr.kind != FileKind::Directory { Keep::No } else { keep }));
         }
         // An uncovered child whose token is not here.
         let is_dir =
@@ -77,14 +79,25 @@ impl Core {
             };
         }
         let own = self.cache.owns.get(&ino)?;
-        let has = |resource| self.tokens.usable(resource).permits(LockMode::Pr);
-        if !has(ResourceId::attr(ino)) || !has(ResourceId::file(ino)) {
+        let halves = [ResourceId::attr(ino), ResourceId::file(ino)];
+        if !halves.into_iter().all(|half| self.is_shown_by(half)) {
             return None;
         }
         let inode = Inode { attr: own.attr.clone()?, content: own.content.clone()? };
         let attr = self.visible(ino, &inode);
+        let keep = match halves.into_iter().all(|half| self.tokens.usable(half).permits(LockMode::Pr)) {
+            true => Keep::Yes,
+            false => Keep::No,
+        };
         self.tokens.try_use(now, ResourceId::attr(ino), LockMode::Pr);
-        Some((attr, Keep::Yes))
+        Some((attr, keep))
+    }
+
+    /// Whether what a right covers is true here now: also while the kernel's caches under it are being taken back, which
+    /// may wait for whoever asks.
+    fn is_shown_by(&self, resource: ResourceId) -> bool {
+        self.tokens.usable(resource).permits(LockMode::Pr)
+            || self.is_dropping(resource) && self.tokens.held(resource).permits(LockMode::Pr)
     }
 
     /// Hands an entry to the kernel and remembers what it now has.
@@ -194,11 +207,28 @@ impl Core {
         Err(Step::Wait(self.want(want)))
     }
 
-    /// Mode bits of an inode, current enough to decide by.
-    pub(crate) fn attr_for_decision(&mut self, ino: Ino) -> Try<u32> {
-        let mut progress = Progress::new(self.clock.now, self.glimpsed.trying);
-        progress.glimpse = self.glimpsed.of(ino).map(Box::new);
-        Ok(self.attr_of(ino, &mut progress)?.0.mode)
+    /// Mode bits of an inode for a write, which owns pages: it must not wait for a right that is being given back, for that
+    /// may wait for its pages. `None` if they cannot be known without.
+    pub(crate) fn mode_for_write(&mut self, ino: Ino) -> Try<Option<u32>> {
+        let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
+        if let Some(attr) = own.filter(|_| self.tokens.held(ResourceId::attr(ino)) != LockMode::Nl) {
+            return Ok(Some(attr.mode));
+        }
+        if let Place::Covered(parent, cookie) = self.place(ino)
+            && self.tokens.held(ResourceId::dir(parent)) != LockMode::Nl
+        {
+            let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
+            if let Some(inode) = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()) {
+                return Ok(Some(inode.attr.mode));
+            }
+        }
+        if let Some(inode) = self.glimpsed.of(ino) {
+            return Ok(Some(inode.attr.mode));
+        }
+        match self.want(Want::Attr { ino }) {
+            WaitKey::Released(_) => Ok(None),
+            key => Err(Step::Wait(key)),
+        }
     }
 
     /// The attributes a user sees: the record, and what was written since.

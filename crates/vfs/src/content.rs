@@ -96,6 +96,9 @@ impl Core {
         }
         let size = self.live.get(&ino).map_or(content.size, |live| live.size);
         let end = offset.saturating_add(u64::from(len)).min(size);
+        if end < offset.saturating_add(u64::from(len)) {
+            self.note_read_end(ino, end.max(offset));
+        }
         if offset >= end {
             // The kernel may keep a page of zeros behind the end, which another node can move.
             self.note_read_served(ino);

@@ -14,7 +14,9 @@ use types::{Ino, LockMode, Micros};
 
 use crate::core::Core;
 use crate::known::Known;
+use crate::outputs::Invalidation;
 use crate::request::{Attr, Reply};
+use crate::revoke::Purpose;
 
 /// An end to bring the kernel to before an answer is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct LaterEnd {
     pub to: u64,
     /// When the answer was made.
     pub since: Micros,
+    /// How often the end had been told to be an earlier one by then.
+    lowered: u32,
 }
 
 /// What is known of the kernel's end of a file.
@@ -38,9 +42,20 @@ pub(crate) struct End {
     written: u64,
     /// From when on `sure` and `written` were all there was, unless somebody else wrote.
     settled: Micros,
+    /// How often the kernel was told of an earlier end.
+    lowered: u32,
 }
 
 impl End {
+    /// The kernel is told of an end, and may take it. Returns whether it is an earlier one.
+    fn tell(&mut self, end: u64) -> bool {
+        let is_earlier = end < self.sure.max(self.written);
+        self.lowered += u32::from(is_earlier);
+        self.sure = self.sure.min(end);
+        self.written = self.written.min(end);
+        is_earlier
+    }
+
     /// The file is opened or closed: no write is under way where nobody has it open for writing.
     pub(crate) fn settle(&mut self, is_closed: bool, has_no_writers: bool, now: Micros) {
         if has_no_writers {
@@ -71,7 +86,7 @@ impl Core {
         if attr.size <= end.written && self.alone_since(ino).is_some_and(|since| since <= end.settled) {
             return None;
         }
-        Some(LaterEnd { ino, from: end.sure, to: attr.size, since: self.clock.now })
+        Some(LaterEnd { ino, from: end.sure, to: attr.size, since: self.clock.now, lowered: end.lowered })
     }
 
     /// Since when nobody else may have changed the content.
@@ -80,9 +95,14 @@ impl Core {
         self.tokens.granted_at(resource).filter(|_| self.tokens.usable(resource) == LockMode::Ex)
     }
 
+    /// Whether the kernel is still to be brought there: not if it was told of an earlier end since.
+    pub fn is_end_awaited(&self, end: LaterEnd) -> bool {
+        self.known.get(&end.ino).is_some_and(|known| known.end.lowered == end.lowered)
+    }
+
     /// The kernel has this end now, or a later one.
     pub fn end_reached(&mut self, end: LaterEnd) {
-        if let Some(known) = self.known.get_mut(&end.ino) {
+        if let Some(known) = self.known.get_mut(&end.ino).filter(|known| known.end.lowered == end.lowered) {
             known.end.sure = known.end.sure.max(end.to);
             known.end.settled = known.end.settled.max(end.since);
         }
@@ -98,15 +118,23 @@ impl Core {
     /// The kernel is told of attributes, and may take its end from them.
     pub(crate) fn note_end(&mut self, attr: &Attr) {
         if let Some(known) = self.known.get_mut(&attr.ino) {
-            known.end.sure = known.end.sure.min(attr.size);
-            known.end.written = known.end.written.min(attr.size);
+            known.end.tell(attr.size);
+        }
+    }
+
+    /// A read was answered that met the end of the file. The kernel takes an earlier end from it, but not if another
+    /// such read was answered since it asked: then it has a page of zeros behind the end. So that goes, once it is there,
+    /// and the next read brings the end again.
+    pub(crate) fn note_read_end(&mut self, ino: Ino, end: u64) {
+        if self.known.get_mut(&ino).is_some_and(|known| known.end.tell(end)) {
+            self.invalidate(Purpose::Alone, vec![Invalidation::Pages { ino }], vec![ino]);
         }
     }
 
     /// The kernel is told of an inode, perhaps for the first time: then it has the end that it is told.
     pub(crate) fn note_entry_end(&mut self, attr: &Attr) {
         let known = self.known.note(attr.ino);
-        if known.lookups == 0 {
+        if known.lookups == 0 && !known.is_open() {
             known.end.sure = attr.size;
         }
         self.note_end(attr);

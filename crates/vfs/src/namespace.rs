@@ -570,8 +570,9 @@ impl Core {
         if progress.flushed {
             return Ok(());
         }
-        let mode = self.attr_for_decision(ino)?;
-        if mode & 0o6000 != 0 || self.has_capability(ino) {
+        // The master knows, and takes nothing where there is nothing to take.
+        let has_any = self.mode_for_write(ino)?.is_none_or(|mode| mode & 0o6000 != 0);
+        if has_any || self.has_capability(ino) {
             let set = AttrSet { kill_privileges: true, ..AttrSet::default() };
             self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
             progress.ship = None;

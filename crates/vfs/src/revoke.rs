@@ -139,6 +139,10 @@ impl Core {
         if list.is_empty() {
             self.flush_release(resource);
         } else {
+            if let Some(dir) = self.cache.dirs.get_mut(&ino).filter(|_| resource.kind == ResourceKind::Dir) {
+                // Set again by a listing that is served meanwhile.
+                dir.kernel_has_self = false;
+            }
             self.invalidate(Purpose::Release(resource), list, pages);
         }
     }
@@ -207,8 +211,10 @@ impl Core {
             Purpose::Lapse | Purpose::Anew => self.with_pages(),
             _ => Vec::new(),
         };
-        new.retain(|ino| !done.pages.contains(ino));
+        new.extend(self.listed_meanwhile(&done.purpose));
+        new.retain(|ino| !again.contains(ino));
         again.extend(&new);
+        new.retain(|ino| !done.pages.contains(ino));
         done.pages.extend(new);
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
             // A read that is under way fills its page later.
@@ -252,6 +258,13 @@ impl Core {
             self.invalidate(Purpose::Alone, list, again);
         }
         self.settle();
+    }
+
+    /// The directory that is being given back, if its listing was served since the kernel's was last taken back.
+    fn listed_meanwhile(&mut self, purpose: &Purpose) -> Option<Ino> {
+        let Purpose::Release(ResourceId { ino, kind: ResourceKind::Dir }) = purpose else { return None };
+        let dir = self.cache.dirs.get_mut(ino)?;
+        std::mem::take(&mut dir.kernel_has_self).then_some(*ino)
     }
 
     /// Begins the rounds that are due.

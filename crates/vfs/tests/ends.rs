@@ -12,7 +12,7 @@ use common::{attr, content, reserved, welcome};
 use meta::{FileKind, Inode};
 use obs::Metrics;
 use types::{Ino, LockMode, Micros, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, Keep, LaterEnd, OpenMode, Output, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Config, Core, Keep, OpenMode, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
 
 const FILE: Ino = Ino(50);
@@ -193,7 +193,7 @@ fn an_answer_with_a_later_end_waits_until_the_kernel_has_it() {
     let told = rig.reply_to(asked).unwrap();
     let end = rig.core.later_end(&told).unwrap();
     assert_eq!((end.from, end.to), (10, 40));
-    rig.core.end_reached(LaterEnd { to: 40, ..end });
+    rig.core.end_reached(end);
     assert_eq!(rig.core.later_end(&told), None);
 }
 
