@@ -14,9 +14,7 @@ use types::{Ino, LockMode, Micros};
 
 use crate::core::Core;
 use crate::known::Known;
-use crate::outputs::Invalidation;
 use crate::request::{Attr, Reply};
-use crate::revoke::Purpose;
 
 /// An end to bring the kernel to before an answer is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +45,11 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// The kernel is told of an end, and may take it. Returns whether it is an earlier one.
-    fn tell(&mut self, end: u64) -> bool {
-        let is_earlier = end < self.sure.max(self.written);
-        self.lowered += u32::from(is_earlier);
+    /// The kernel is told of an end, and may take it.
+    fn tell(&mut self, end: u64) {
+        self.lowered += u32::from(end < self.sure.max(self.written));
         self.sure = self.sure.min(end);
         self.written = self.written.min(end);
-        is_earlier
     }
 
     /// The file is opened or closed: no write is under way where nobody has it open for writing.
@@ -122,12 +118,10 @@ impl Core {
         }
     }
 
-    /// A read was answered that met the end of the file. The kernel takes an earlier end from it, but not if another
-    /// such read was answered since it asked: then it has a page of zeros behind the end. So that goes, once it is there,
-    /// and the next read brings the end again.
+    /// A read was answered that met the end of the file: the kernel may take an earlier end from it.
     pub(crate) fn note_read_end(&mut self, ino: Ino, end: u64) {
-        if self.known.get_mut(&ino).is_some_and(|known| known.end.tell(end)) {
-            self.invalidate(Purpose::Alone, vec![Invalidation::Pages { ino }], vec![ino]);
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.end.tell(end);
         }
     }
 

@@ -57,6 +57,12 @@ const ALL: &[Long] = &[
         environment: &[("HOLDFAST_DAMAGE", "all")],
     },
     Long {
+        name: "differ",
+        minutes: 2,
+        cargo: &["test", "-p", "holdfast", "--test", "differ", "--", "--ignored", "--nocapture"],
+        environment: &[],
+    },
+    Long {
         name: "kills",
         minutes: 35,
         cargo: &[
