@@ -211,11 +211,15 @@ impl Core {
             Purpose::Lapse | Purpose::Anew => self.with_pages(),
             _ => Vec::new(),
         };
-        new.extend(self.listed_meanwhile(&done.purpose));
-        new.retain(|ino| !again.contains(ino));
-        again.extend(&new);
         new.retain(|ino| !done.pages.contains(ino));
+        again.extend(&new);
         done.pages.extend(new);
+        if let Some(dir) = self.listed_meanwhile(&done.purpose) {
+            again.push(dir);
+            if !done.pages.contains(&dir) {
+                done.pages.push(dir);
+            }
+        }
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
             // A read that is under way fills its page later.
             let is_read = |ino: &Ino| {
