@@ -70,8 +70,6 @@ impl Default for Config {
 pub struct Hooks {
     /// A job is done: [`vfs::Core::invalidated`].
     pub done: Box<dyn Fn(u64) + Send + Sync>,
-    /// Whether an end is still to be raised: [`vfs::Core::is_end_awaited`].
-    pub may_raise: Box<dyn Fn(LaterEnd) -> bool + Send + Sync>,
     /// The kernel knows of an end of a file: [`vfs::Core::end_reached`].
     pub raised: Box<dyn Fn(LaterEnd) + Send + Sync>,
     /// The kernel is stuck: abort the connection ([`fuse::mount::Mount::abort`]). Called at most once.
@@ -486,7 +484,6 @@ impl Shared {
                 // Offsets of files are below 2^63.
                 (InvalidationKind::InodePages, notify.inval_inode(ino.0, *offset as i64, *len as i64))
             }
-            Step::End(end) if !(self.hooks.may_raise)(*end) => return,
             Step::End(end) => {
                 let result = notify.raise_size(end.ino.0, end.to);
                 (self.hooks.raised)(*end);

@@ -210,12 +210,7 @@ impl Node {
     }
 
     fn start(&self, session: &Session) {
-        let hooks = Hooks {
-            done: Box::new(|_| ()),
-            may_raise: Box::new(|_| true),
-            raised: Box::new(|_| ()),
-            abort: Box::new(|| ()),
-        };
+        let hooks = Hooks { done: Box::new(|_| ()), raised: Box::new(|_| ()), abort: Box::new(|| ()) };
         let notify = Arc::new(KernelCache::new(session));
         let started = Invalidator::new(Config::default(), notify, self.metrics.clone(), hooks).unwrap();
         assert!(self.invalidator.set(started).is_ok());

@@ -329,16 +329,12 @@ fn unmount(shell: &Shell, mount: &Mount) {
 }
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
-    let (done, may_raise, raised) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::downgrade(shell));
-    let mount = Arc::clone(mount);
+    let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
                 shell.call_core(|core, clock| core.invalidated(clock, job));
             }
-        }),
-        may_raise: Box::new(move |end| {
-            may_raise.upgrade().is_some_and(|shell| shell.with_core(|core, _| core.is_end_awaited(end)))
         }),
         raised: Box::new(move |end| {
             if let Some(shell) = raised.upgrade() {

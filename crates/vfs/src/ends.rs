@@ -91,11 +91,6 @@ impl Core {
         self.tokens.granted_at(resource).filter(|_| self.tokens.usable(resource) == LockMode::Ex)
     }
 
-    /// Whether the kernel is still to be brought there: not if it was told of an earlier end since.
-    pub fn is_end_awaited(&self, end: LaterEnd) -> bool {
-        self.known.get(&end.ino).is_some_and(|known| known.end.lowered == end.lowered)
-    }
-
     /// The kernel has this end now, or a later one.
     pub fn end_reached(&mut self, end: LaterEnd) {
         if let Some(known) = self.known.get_mut(&end.ino).filter(|known| known.end.lowered == end.lowered) {

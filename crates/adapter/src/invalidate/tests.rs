@@ -126,7 +126,6 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
     let (abort_sender, aborted) = channel();
     let hooks = Hooks {
         done: Box::new(move |job| _ = done_sender.send(job)),
-        may_raise: Box::new(|_| true),
         raised: Box::new(|_| ()),
         abort: Box::new(move || _ = abort_sender.send(())),
     };
