@@ -61,18 +61,30 @@ impl Core {
             }
             FromMaster::Locked { request, error, conflict } => self.on_locked(request, error, conflict),
             FromMaster::Reserved { first_inode, inodes, first_segment, segments } => {
-                self.reserve_asked = false;
-                if inodes > 0 {
-                    self.inode_numbers.push_back(first_inode.0..first_inode.0 + u64::from(inodes));
-                }
-                if let Some(writer) = self.writer.as_mut() {
-                    writer.add_segments((0..u64::from(segments)).map(|n| SegmentId(first_segment + n)));
-                }
-                self.flush_postponed();
-                self.wake(WaitKey::Numbers);
+                self.on_reserved(first_inode, inodes, first_segment, segments);
             }
         }
         self.settle();
+    }
+
+    fn on_reserved(&mut self, first_inode: Ino, inodes: u32, first_segment: u64, segments: u32) {
+        self.reserve_asked = false;
+        let last_inode = first_inode.0.checked_add(u64::from(inodes));
+        let last_segment = first_segment.checked_add(u64::from(segments));
+        let (Some(last_inode), Some(last_segment)) = (last_inode, last_segment) else {
+            return self.lose("the master reserved numbers that do not exist".to_owned());
+        };
+        if segments > RESERVED_SEGMENTS_MAX {
+            return self.lose(format!("the master reserved {segments} segments at once"));
+        }
+        if inodes > 0 {
+            self.inode_numbers.push_back(first_inode.0..last_inode);
+        }
+        if let Some(writer) = self.writer.as_mut() {
+            writer.add_segments((first_segment..last_segment).map(SegmentId));
+        }
+        self.flush_postponed();
+        self.wake(WaitKey::Numbers);
     }
 
     fn on_revoke(&mut self, list: Vec<(ResourceId, LockMode)>, speculative: bool) {
@@ -247,3 +259,6 @@ impl Core {
 const FLUSH_ALL_FROM: usize = 4;
 /// A token unused for this long is given back for a walk that may come.
 const SPECULATION_IDLE: types::Micros = types::Micros::from_millis(20);
+
+/// Segments in one answer; a node asks for far fewer.
+const RESERVED_SEGMENTS_MAX: u32 = 1024;

@@ -55,3 +55,21 @@ fn nothing_is_said_after_the_farewell() {
     core.handle_timeout(Clock { now: Micros(9_000_000), ..CLOCK });
     assert!(run(&mut core).0.is_empty());
 }
+
+/// What a master says of numbers is bounded: a node that believed it would fill its memory with them.
+#[test]
+fn a_master_that_reserves_without_measure_is_left() {
+    for (first_inode, inodes, first_segment, segments) in
+        [(100, 0, 1, u32::MAX), (u64::MAX, 2, 1, 1), (100, 1, u64::MAX, 2)]
+    {
+        let store = Arc::new(MemStore::new());
+        let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+        core.hello(CLOCK, 1, 1, String::new(), String::new());
+        core.handle_message(CLOCK, welcome(10_000_000));
+        run(&mut core);
+        let first_inode = Ino(first_inode);
+        core.handle_message(CLOCK, FromMaster::Reserved { first_inode, inodes, first_segment, segments });
+        let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
+        assert!(outputs.iter().any(|output| matches!(output, Output::Lost(_))), "{outputs:?}");
+    }
+}
