@@ -299,6 +299,11 @@ impl Master {
         self.peers.get(&peer).copied().flatten()
     }
 
+    /// Whether a member has no connection.
+    pub fn is_away(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|member| member.peer.is_none())
+    }
+
     /// Time passed: see [`Master::poll_timeout`].
     pub fn handle_timeout(&mut self, clock: Clock) {
         self.clock = clock;

@@ -24,6 +24,11 @@ impl Process {
         Self { pid: number, start: start_time(number).unwrap_or(0), pidfd }
     }
 
+    /// Whether its end can be waited for.
+    pub fn is_watched(&self) -> bool {
+        self.pidfd.is_some()
+    }
+
     /// Whether it dies within `patience`. The kernel closes a dying process's sockets a little before.
     ///
     /// False for a process of which nothing can be known.

@@ -346,6 +346,8 @@ impl Service {
             });
             self.peers.lock().remove(&peer);
             shell.pump(Work::OfMaster);
+            writer.close();
+            drop(reader);
             if let Some(node) = node.flatten().filter(|_| !is_dead) {
                 self.await_death(shell, node, &process);
             }
@@ -354,12 +356,19 @@ impl Service {
     }
 
     /// A process that is killed on a busy machine takes its time to end. One that lives comes back or loses its membership
-    /// with its lease.
+    /// with its lease. One that has come back is judged by its new connection alone, which its guard keeps open until the
+    /// kernel's caches are empty.
     fn await_death(&self, shell: &Shell, node: types::NodeId, process: &Process) {
         let deadline = Instant::now() + shell.options.lease;
-        while Instant::now() < deadline && !self.is_stopping() {
+        let goes_on = || Instant::now() < deadline && !self.is_stopping() && process.is_watched();
+        let is_away = || self.with_master(|master, _| master.is_away(node)) == Some(true);
+        while goes_on() && is_away() {
             if process.dies_within(PATIENCE_DEATH) {
-                self.with_master(|master, clock| master.member_is_dead(clock, node));
+                self.with_master(|master, clock| {
+                    if master.is_away(node) {
+                        master.member_is_dead(clock, node);
+                    }
+                });
                 return shell.pump(Work::OfMaster);
             }
         }
