@@ -384,3 +384,77 @@ fn an_epoch_during_a_rename_ends_the_lifetime_of_the_new_name() {
     let lookups = requests.iter().filter(|(opcode, _)| *opcode == Opcode::Lookup);
     assert_eq!(lookups.map(|(_, count)| count).sum::<u64>(), 1, "{requests:?}");
 }
+
+/// A file of three pages that another node cuts to ten bytes while its third page and then its first are being read here.
+/// Returns what the two reads get, and what a third one after them.
+fn read_while_cut(refresh: bool) -> Option<[Vec<u8>; 3]> {
+    let mounted = Arc::new(mount_default()?);
+    fs::write(mounted.path("f"), vec![7; 3 * 4096]).unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let reader = Arc::new(File::open(mounted.path("f")).unwrap());
+    mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Read { .. }));
+    let read = |offset, len| {
+        let reader = Arc::clone(&reader);
+        call(move || {
+            let mut content = vec![0xff; len];
+            let len = reader.read_at(&mut content, offset).unwrap();
+            content.truncate(len);
+            content
+        })
+    };
+    let last = read(2 * 4096, 4096);
+    mounted.wait_parked(1);
+    let first = read(0, 4096);
+    mounted.wait_parked(2);
+    mounted.fs.set_remote(ino, b"0123456789");
+    let file = Arc::new(mounted.mount.kernel_file(ino, 1).unwrap());
+    assert_eq!(file.size().unwrap(), 3 * 4096);
+    let refreshed = refresh.then(|| {
+        let file_again = Arc::clone(&file);
+        let refreshed = call(move || file_again.refresh().unwrap());
+        common::wait_until("the size to be taken", || file.size().unwrap() == 10);
+        // It waits for the page behind the end.
+        assert!(!refreshed.returns_within(BLOCKED));
+        refreshed
+    });
+    mounted.fs.release_all();
+    let (last, first) = (last.join(), first.join());
+    if let Some(refreshed) = refreshed {
+        refreshed.join();
+    }
+    let third = read(0, 100).join();
+    println!(
+        "refreshed {refresh}: first page {} bytes, last page {}, then {}",
+        first.len(),
+        last.len(),
+        third.len()
+    );
+    drop(file);
+    Some([first, last, third])
+}
+
+#[test]
+fn an_end_cut_elsewhere_shows_zeros_to_reads_under_way_unless_the_kernel_is_made_to_ask_for_it() {
+    let Some([first, _, third]) = read_while_cut(false) else { return };
+    assert!(first.len() > 10 && first.starts_with(b"0123456789\0"), "{first:?}");
+    assert!(third.len() > 10, "{}", third.len());
+    let right = b"0123456789".to_vec();
+    assert_eq!(read_while_cut(true).unwrap(), [right.clone(), Vec::new(), right]);
+}
+
+#[test]
+fn a_file_that_the_kernel_does_not_have_is_not_found() {
+    let Some(mounted) = mount_default() else { return };
+    fs::write(mounted.path("f"), b"x").unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let generation = 1;
+    let (file, requests) = mounted.requests_during(|| mounted.mount.kernel_file(ino, generation).unwrap());
+    // Of the mount point alone.
+    let root = [Opcode::Getattr, Opcode::Opendir];
+    assert!(requests.iter().all(|(opcode, _)| root.contains(opcode)), "{requests:?}");
+    assert_eq!(file.size().unwrap(), 1);
+    assert_eq!(mounted.mount.kernel_file(ino, generation + 1).unwrap_err(), fuse::Errno::STALE);
+    assert_eq!(mounted.mount.kernel_file(99, generation).unwrap_err(), fuse::Errno::STALE);
+    drop(file);
+}

@@ -1,6 +1,7 @@
 //! Mounting, unmounting and aborting.
 
 mod fusermount;
+mod kernel_file;
 mod mountinfo;
 
 use std::ffi::CString;
@@ -14,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+pub use kernel_file::KernelFile;
 pub use mountinfo::MountEntry;
 pub use rustix::mount::MountFlags;
 

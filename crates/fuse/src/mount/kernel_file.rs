@@ -1,0 +1,104 @@
+//! What the kernel has of a file, looked at through the mount itself.
+
+use std::ffi::{c_int, c_uint};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+
+use super::Mount;
+
+/// A file that the kernel knows, by the number that the file system gave it.
+#[derive(Debug)]
+pub struct KernelFile {
+    file: OwnedFd,
+}
+
+impl Mount {
+    /// Finds the file `ino` among the inodes that the kernel has of this mount.
+    ///
+    /// Opens the mount point for that, and closes it: the kernel may ask for the attributes of the root, and an unmount
+    /// at this very moment fails with EBUSY. Never to be called on the thread that takes requests.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_DAC_READ_SEARCH; ESTALE if the kernel does not have the file, if it is of another generation, or
+    /// if this mount is not, or no more, at its mount point; what opening a directory can fail with.
+    pub fn kernel_file(&self, ino: u64, generation: u32) -> Result<KernelFile, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::open(self.mountpoint(), flags, Mode::empty())?;
+        let found = stat(root.as_fd(), Ask::Never)?;
+        if (found.stx_dev_major, found.stx_dev_minor) != (0, self.device_minor()) {
+            return Err(Errno::STALE);
+        }
+        let handle = FileHandle {
+            bytes: size_of::<[u32; 3]>() as c_uint,
+            kind: INO_AND_GENERATION,
+            parts: [(ino >> 32) as u32, ino as u32, generation],
+        };
+        Ok(KernelFile { file: open_by_handle(root.as_fd(), &handle)? })
+    }
+}
+
+impl KernelFile {
+    /// The size that the kernel has, in bytes. Asks nobody.
+    ///
+    /// # Errors
+    ///
+    /// None that is known.
+    pub fn size(&self) -> Result<u64, Errno> {
+        Ok(stat(self.file.as_fd(), Ask::Never)?.stx_size)
+    }
+
+    /// Has the kernel ask for the attributes, with one GETATTR. It takes an earlier end from the answer, unless the
+    /// attributes changed on its side since it asked, and then drops the pages behind it: this waits for those that READs
+    /// are to fill, while [`size`](Self::size) tells already what was taken.
+    ///
+    /// # Errors
+    ///
+    /// What GETATTR was answered with.
+    pub fn refresh(&self) -> Result<(), Errno> {
+        stat(self.file.as_fd(), Ask::Always).map(|_| ())
+    }
+}
+
+/// Whether the kernel asks the file system.
+#[derive(Clone, Copy)]
+enum Ask {
+    Never,
+    Always,
+}
+
+fn stat(file: BorrowedFd<'_>, ask: Ask) -> Result<Statx, Errno> {
+    let sync = match ask {
+        Ask::Never => AtFlags::STATX_DONT_SYNC,
+        Ask::Always => AtFlags::STATX_FORCE_SYNC,
+    };
+    rustix::fs::statx(file, "", AtFlags::EMPTY_PATH | sync, StatxFlags::SIZE)
+}
+
+/// `struct file_handle`, with the three words that FUSE fills (`fuse_encode_fh` in linux:fs/fuse/inode.c).
+#[repr(C)]
+struct FileHandle {
+    bytes: c_uint,
+    kind: c_int,
+    parts: [u32; 3],
+}
+
+/// FILEID_INO64_GEN.
+const INO_AND_GENERATION: c_int = 0x81;
+
+#[expect(unsafe_code, reason = "rustix does not have the call")]
+fn open_by_handle(mount: BorrowedFd<'_>, handle: &FileHandle) -> Result<OwnedFd, Errno> {
+    unsafe extern "C" {
+        fn open_by_handle_at(mount: c_int, handle: *const FileHandle, flags: c_int) -> c_int;
+    }
+    let flags = (OFlags::PATH | OFlags::CLOEXEC).bits() as c_int;
+    // SAFETY: the kernel reads as many bytes of the handle as it says it has, which it does. What it returns is a
+    // new descriptor that nobody else has.
+    match unsafe { open_by_handle_at(mount.as_raw_fd(), handle, flags) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        file => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
+    }
+}
