@@ -275,6 +275,8 @@ fn pages_of_a_file_that_had_none_when_its_release_began_are_taken_back() {
             let data = WriteData(vec![byte; 100].into());
             Request::Write { ino, offset: 0, data, append: false, kill_privileges: false }
         };
+        // So that there is something to take back.
+        assert!(matches!(cluster.call(0, Request::GetAttr { ino }), Reply::Attr(..)));
         let release = format!("Attr {{ ino: {ino:?} }}");
         for index in 0..200 {
             mkdir(&mut cluster, 0, format!("d{index}").as_bytes());
