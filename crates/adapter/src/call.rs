@@ -7,7 +7,7 @@ use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use types::Ino;
-use vfs::{Interrupt, RequestId};
+use vfs::{EarlierEnd, Interrupt, RequestId};
 
 use crate::kind::kind_of;
 use crate::reply::{Answer, Shape};
@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub shape: Shape,
     pub stage: Stage,
     pub waited: Waited,
+    /// What the kernel's end is to be brought to before the answer.
+    pub end: Option<EarlierEnd>,
     /// The thread that asked, 0 if it is not in sight.
     pid: u32,
     kind: FuseKind,
@@ -52,6 +54,7 @@ impl Call {
             shape: Shape::Plain,
             stage: Stage::Asked,
             waited: Waited::No,
+            end: None,
             pid,
             kind,
             operation: None,
@@ -65,6 +68,10 @@ impl Call {
 
     pub fn kind(&self) -> FuseKind {
         self.kind
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Notes what the core is asked to do; what it is asked next to complete that changes nothing.

@@ -31,7 +31,7 @@ use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::Ino;
-use vfs::{Invalidation, LaterEnd};
+use vfs::{EarlierEnd, Invalidation, LaterEnd};
 
 pub use kernel::{KernelCache, Notify};
 
@@ -72,6 +72,10 @@ pub struct Hooks {
     pub done: Box<dyn Fn(u64) + Send + Sync>,
     /// The kernel knows of an end of a file: [`vfs::Core::end_reached`].
     pub raised: Box<dyn Fn(LaterEnd) + Send + Sync>,
+    /// Sees to it that the kernel has no later end of a file than there is. May block as long as reads do.
+    pub lower: Box<dyn Fn(EarlierEnd) + Send + Sync>,
+    /// The pages of a file were taken back: returns when nothing that lowers its end touches newer ones any more.
+    pub lowered: Box<dyn Fn(Ino) + Send + Sync>,
     /// The kernel is stuck: abort the connection ([`fuse::mount::Mount::abort`]). Called at most once.
     pub abort: Box<dyn Fn() + Send + Sync>,
 }
@@ -116,11 +120,18 @@ impl Invalidator {
         self.shared.submit(steps, Done::Job(job));
     }
 
-    /// Has the kernel know of a later end of a file, without pages that do not, then calls `then`. Never blocks.
-    pub fn raise(&self, end: LaterEnd, then: Box<dyn FnOnce() + Send>) {
+    /// Has the kernel know of a later end of a file, without pages that do not, and of none that is later still (`lower`),
+    /// then calls `then`. Never blocks.
+    pub fn raise(&self, end: LaterEnd, lower: Option<EarlierEnd>, then: Box<dyn FnOnce() + Send>) {
         let LaterEnd { ino, from, to, .. } = end;
         let pages = Step::Range { ino, offset: from, len: to.saturating_sub(from) };
-        self.shared.submit([pages, Step::End(end)].into(), Done::Call(Some(then)));
+        let steps = [pages, Step::End(end)].into_iter().chain(lower.map(Step::Lower)).collect();
+        self.shared.submit(steps, Done::Call(Some(then)));
+    }
+
+    /// Has the kernel know of an earlier end of a file, then calls `then`. Never blocks.
+    pub fn lower(&self, end: EarlierEnd, then: Box<dyn FnOnce() + Send>) {
+        self.shared.submit([Step::Lower(end)].into(), Done::Call(Some(then)));
     }
 
     /// Takes back the pages of `len` bytes, at least one, from `offset` on, then calls `then`. Never blocks.
@@ -227,6 +238,8 @@ enum Step {
     Range { ino: Ino, offset: u64, len: u64 },
     /// Nothing: the kernel is told of a later end of a file.
     End(LaterEnd),
+    /// Nothing: the kernel is made to ask for an earlier end of a file.
+    Lower(EarlierEnd),
 }
 
 /// Whom to tell that a job is done.
@@ -265,7 +278,9 @@ impl Step {
             Self::Order(
                 Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. },
             ) => CallKind::Prompt,
-            Self::Order(Invalidation::Pages { .. }) | Self::Range { .. } | Self::End(_) => CallKind::Pages,
+            Self::Order(Invalidation::Pages { .. }) | Self::Range { .. } | Self::End(_) | Self::Lower(_) => {
+                CallKind::Pages
+            }
         }
     }
 }
@@ -474,8 +489,13 @@ impl Shared {
                 let later = Invalidation::Name { parent: *parent, name: name.clone() };
                 return self.submit([Step::Order(later)].into(), Done::Call(None));
             }
-            Step::Order(Invalidation::Directory { ino } | Invalidation::Pages { ino }) => {
+            Step::Order(Invalidation::Directory { ino }) => {
                 (InvalidationKind::InodePages, notify.inval_inode(ino.0, 0, 0))
+            }
+            Step::Order(Invalidation::Pages { ino }) => {
+                let result = notify.inval_inode(ino.0, 0, 0);
+                (self.hooks.lowered)(*ino);
+                (InvalidationKind::InodePages, result)
             }
             Step::Order(Invalidation::Attr { ino }) => {
                 (InvalidationKind::Inode, notify.inval_inode(ino.0, -1, 0))
@@ -488,6 +508,10 @@ impl Shared {
                 let result = notify.raise_size(end.ino.0, end.to);
                 (self.hooks.raised)(*end);
                 (InvalidationKind::End, result)
+            }
+            Step::Lower(end) => {
+                (self.hooks.lower)(*end);
+                (InvalidationKind::EarlierEnd, Ok(Notified::Done))
             }
         };
         self.count(kind, begun, &result);

@@ -46,6 +46,13 @@ pub enum Shape {
     /// (`fuse_do_setattr` in linux:fs/fuse/dir.c). Until then it writes no page of the file back, so nothing that waits
     /// for a page may come before the answer.
     Truncate,
+    /// READ: less than this many bytes tell the kernel of the end of the file.
+    Read {
+        /// The file.
+        ino: Ino,
+        /// In bytes.
+        len: u32,
+    },
     /// WRITE.
     Write(WriteShape),
 }

@@ -214,7 +214,7 @@ fn lookup(ino: Ino, name: &OsStr) -> (Request, Shape) {
 
 fn read(ino: Ino, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
     let noatime = open_flags & linux::O_NOATIME != 0;
-    (Request::Read { ino, offset, len, noatime }, Shape::Plain)
+    (Request::Read { ino, offset, len, noatime }, Shape::Read { ino, len })
 }
 
 fn make_spec(header: &InHeader, kind: FileKind, mode: u32, umask: u32) -> MakeSpec {

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use chunk::SegmentStore;
-use fuse::{Errno, Forget, Handler};
+use fuse::{Errno, Forget, Handler, Operation};
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{Clock, Core, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Core, Keep, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
 
 use crate::call::{Call, PendingTable, Stage, Waited};
 use crate::invalidate::Invalidator;
+use crate::lower::Lowering;
 use crate::read;
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{Translated, WriteCall, translate};
@@ -39,6 +40,9 @@ pub trait Driver: Send + Sync {
     /// That waits for reads and writes which may wait for other nodes, and those for what the other invalidator
     /// takes back: so this one has threads of its own.
     fn corrector(&self) -> &Invalidator;
+
+    /// Lowers ends of files that the kernel has, where that can be done.
+    fn lowering(&self) -> Option<&Lowering>;
 
     /// Where segments are read from.
     fn store(&self) -> &dyn SegmentStore;
@@ -78,6 +82,11 @@ impl<D: Driver> Handler for Server<D> {
                 return call.finish_malformed(driver.metrics());
             }
         };
+        if let (Operation::Getattr { .. }, Some(lowering)) = (&operation, driver.lowering())
+            && lowering.asks(call.pid())
+        {
+            return answer_now(driver, call, Ino(request.header.nodeid));
+        }
         match translate(request.header, operation, || driver.wall()) {
             Translated::Answer(answer) => call.finish(driver.metrics(), answer),
             Translated::Ask(request, shape) => {
@@ -133,7 +142,7 @@ impl<D: Driver> Server<D> {
         if !kill_privileges
             && let Some(reply) = driver.with_core(|core, clock| {
                 let reply = core.write_now(clock, ino, offset, data, append)?;
-                note_written(core, call.shape, &reply);
+                note_end(core, &mut call, &reply);
                 Some(reply)
             })
         {
@@ -151,10 +160,16 @@ impl<D: Driver> Server<D> {
 /// Answers the request `id`, as [`vfs::Output::Reply`] says. Never blocks.
 pub fn answer<D: Driver>(driver: &D, id: RequestId, reply: Reply) {
     match driver.pending().remove(id) {
-        Some(call) => match later_end(driver, call.shape, &reply) {
-            Some(end) => finish_later(driver, call, reply, end),
-            None => conclude(driver, call, reply, Thread::Other),
-        },
+        Some(mut call) => {
+            let later = match may_move_end(call.shape, &reply) {
+                true => driver.with_core(|core, _| note_end(core, &mut call, &reply)),
+                false => None,
+            };
+            match later {
+                Some(end) => finish_later(driver, call, reply, end),
+                None => conclude(driver, call, reply, Thread::Other),
+            }
+        }
         // The mount went while the request waited.
         None => log::debug!("answer to request {} that nobody waits for: {reply:?}", id.0),
     }
@@ -194,10 +209,38 @@ enum Thread {
     Other,
 }
 
-/// Before anything else is asked of the core: the kernel may read the size as soon as the write is answered.
-fn note_written(core: &mut Core, shape: Shape, reply: &Reply) {
-    if let (Shape::Write(WriteShape { ino, end: Some(end), .. }), Reply::Written { .. }) = (shape, reply) {
-        core.end_written(ino, end);
+/// Before anything else is asked of the core: what the kernel may have for the end of the file as soon as it is answered,
+/// and what has to be done about that first.
+fn note_end(core: &mut Core, call: &mut Call, reply: &Reply) -> Option<LaterEnd> {
+    let is_short = |len: usize, wanted: u32| len < wanted as usize;
+    match (call.shape, reply) {
+        // Nothing may come before this answer.
+        (Shape::Truncate, _) => None,
+        (Shape::Write(WriteShape { ino, end: Some(end), .. }), Reply::Written { .. }) => {
+            core.end_written(ino, end);
+            None
+        }
+        (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
+            call.end = core.earlier_end_met(ino);
+            None
+        }
+        (Shape::Read { ino, len: wanted }, Reply::ReadJob(job)) if is_short(job.len, wanted) => {
+            call.end = core.earlier_end_met(ino);
+            None
+        }
+        _ => {
+            call.end = core.earlier_end(reply);
+            core.later_end(reply)
+        }
+    }
+}
+
+/// Whether there is anything to [note](note_end).
+fn may_move_end(shape: Shape, reply: &Reply) -> bool {
+    match reply {
+        Reply::Attr(..) | Reply::Entry(..) | Reply::Created(..) | Reply::Written { .. } => true,
+        Reply::Data(_) | Reply::ReadJob(_) => matches!(shape, Shape::Read { .. }),
+        _ => false,
     }
 }
 
@@ -205,37 +248,20 @@ fn note_written(core: &mut Core, shape: Shape, reply: &Reply) {
 fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) {
     let id = call.id();
     call.note_operation(request.kind());
-    let shape = call.shape;
-    let mut waiting = Some(call);
-    let reply = driver.with_core(|core, clock| {
-        let reply = core.submit(clock, id, request);
-        if reply.is_none()
-            && let Some(call) = waiting.take()
-        {
+    let replied = driver.with_core(|core, clock| match core.submit(clock, id, request) {
+        Some(reply) => {
+            let later = note_end(core, &mut call, &reply);
+            Some((call, reply, later))
+        }
+        None => {
             driver.pending().insert(call);
+            None
         }
-        let reply = reply?;
-        note_written(core, shape, &reply);
-        Some((core.later_end(&reply).filter(|_| shape != Shape::Truncate), reply))
     });
-    match (reply, waiting) {
-        (Some((Some(end), reply)), Some(call)) => finish_later(driver, call, reply, end),
-        (Some((None, reply)), Some(call)) => conclude(driver, call, reply, thread),
-        _ => {}
-    }
-}
-
-/// For the reply to a request that waited, which came without the core.
-fn later_end<D: Driver>(driver: &D, shape: Shape, reply: &Reply) -> Option<LaterEnd> {
-    match reply {
-        Reply::Attr(..) if shape == Shape::Truncate => None,
-        Reply::Attr(..) | Reply::Entry(..) | Reply::Created(..) | Reply::Written { .. } => {
-            driver.with_core(|core, _| {
-                note_written(core, shape, reply);
-                core.later_end(reply)
-            })
-        }
-        _ => None,
+    match replied {
+        Some((call, reply, Some(end))) => finish_later(driver, call, reply, end),
+        Some((call, reply, None)) => conclude(driver, call, reply, thread),
+        None => {}
     }
 }
 
@@ -244,7 +270,7 @@ fn later_end<D: Driver>(driver: &D, shape: Shape, reply: &Reply) -> Option<Later
 fn finish_later<D: Driver>(driver: &D, call: Call, reply: Reply, end: LaterEnd) {
     let answer = answer_of(driver, &call, reply);
     let metrics = Arc::clone(driver.metrics());
-    driver.corrector().raise(end, Box::new(move || call.finish(&metrics, answer)));
+    driver.corrector().raise(end, call.end, Box::new(move || call.finish(&metrics, answer)));
 }
 
 /// Makes an answer of the core's reply, or takes the next step towards one.
@@ -284,6 +310,24 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
 /// Answers with what the core said.
 fn finish<D: Driver>(driver: &D, call: Call, reply: Reply) {
     let answer = answer_of(driver, &call, reply);
+    send(driver, call, answer);
+}
+
+/// Answers, once the kernel has no later end of the file than the answer shows.
+fn send<D: Driver>(driver: &D, call: Call, answer: Answer) {
+    let Some(end) = call.end else { return call.finish(driver.metrics(), answer) };
+    let metrics = Arc::clone(driver.metrics());
+    driver.corrector().lower(end, Box::new(move || call.finish(&metrics, answer)));
+}
+
+/// Answers a GETATTR that the kernel was made to send. READs wait for what comes of it: it waits for nothing.
+fn answer_now<D: Driver>(driver: &D, call: Call, ino: Ino) {
+    let answer = match driver.with_core(|core, _| core.attr_now(ino)) {
+        Some(attr) => {
+            Answer::of(Shape::Plain, Reply::Attr(attr, Keep::No)).unwrap_or(Answer::Error(Errno::IO))
+        }
+        None => Answer::Error(Errno::AGAIN),
+    };
     call.finish(driver.metrics(), answer);
 }
 
@@ -301,6 +345,7 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
 fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
     let metrics = driver.metrics();
     read::with_bytes(driver.store(), metrics, job, |bytes| match bytes {
+        Some(bytes) if call.end.is_some() => send(driver, call, Answer::Data(bytes.to_vec())),
         Some(bytes) => call.finish_data(metrics, bytes),
         None => call.finish(metrics, Answer::Error(Errno::IO)),
     });

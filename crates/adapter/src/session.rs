@@ -5,11 +5,16 @@ use fuse::{Config, InitFlags};
 /// Returns the settings of the transport that the rest of this crate counts on.
 ///
 /// Without ATOMIC_O_TRUNC the kernel sends a SETATTR for O_TRUNC, after the OPEN: the core has one way to
-/// truncate. `acl` is whether the kernel enforces POSIX ACLs.
-pub fn session_config(acl: bool) -> Config {
+/// truncate. `acl` is whether the kernel enforces POSIX ACLs. `lowers` is whether there is a [`Lowering`](crate::Lowering):
+/// without, the kernel asks for the end of a file before every read that follows a change. That leaves a read alone that
+/// is under way while another node cuts the file, and costs the pages of a file with each stat that follows a write.
+pub fn session_config(acl: bool, lowers: bool) -> Config {
     let mut flags = Config::FLAGS_DEFAULT.difference(InitFlags::ATOMIC_O_TRUNC);
     if !acl {
         flags = flags.difference(InitFlags::POSIX_ACL);
+    }
+    if !lowers {
+        flags = flags.difference(InitFlags::EXPLICIT_INVAL_DATA).union(InitFlags::AUTO_INVAL_DATA);
     }
     Config { flags, ..Config::default() }
 }
@@ -20,13 +25,14 @@ mod tests {
 
     #[test]
     fn flags_are_those_that_the_translation_counts_on() {
-        for acl in [false, true] {
-            let flags = session_config(acl).flags;
+        for (acl, lowers) in [(false, true), (true, true), (true, false)] {
+            let flags = session_config(acl, lowers).flags;
             assert_eq!(flags.contains(InitFlags::POSIX_ACL), acl);
+            assert_eq!(flags.contains(InitFlags::EXPLICIT_INVAL_DATA), lowers);
+            assert_eq!(flags.contains(InitFlags::AUTO_INVAL_DATA), !lowers);
             for needed in [
                 InitFlags::DONT_MASK,
                 InitFlags::NO_OPENDIR_SUPPORT,
-                InitFlags::EXPLICIT_INVAL_DATA,
                 InitFlags::HANDLE_KILLPRIV_V2,
                 InitFlags::DO_READDIRPLUS,
                 InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS,
@@ -34,8 +40,7 @@ mod tests {
             ] {
                 assert!(flags.contains(needed), "{needed:?}");
             }
-            for harmful in [InitFlags::ATOMIC_O_TRUNC, InitFlags::WRITEBACK_CACHE, InitFlags::AUTO_INVAL_DATA]
-            {
+            for harmful in [InitFlags::ATOMIC_O_TRUNC, InitFlags::WRITEBACK_CACHE] {
                 assert!(!flags.contains(harmful), "{harmful:?}");
             }
         }

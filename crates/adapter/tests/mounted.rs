@@ -54,7 +54,7 @@ fn mount<H: Handler + 'static>(handler: impl FnOnce(&Session) -> H) -> Option<Mo
             return None;
         }
     };
-    let mut session = Session::start(device, &adapter::session_config(true)).unwrap();
+    let mut session = Session::start(device, &adapter::session_config(true, true)).unwrap();
     let handler = handler(&session);
     let server = std::thread::spawn(move || _ = session.run(&handler).unwrap());
     Some(Mounted { mount, directory, server: Some(server) })
@@ -210,7 +210,13 @@ impl Node {
     }
 
     fn start(&self, session: &Session) {
-        let hooks = Hooks { done: Box::new(|_| ()), raised: Box::new(|_| ()), abort: Box::new(|| ()) };
+        let hooks = Hooks {
+            done: Box::new(|_| ()),
+            raised: Box::new(|_| ()),
+            lower: Box::new(|_| ()),
+            lowered: Box::new(|_| ()),
+            abort: Box::new(|| ()),
+        };
         let notify = Arc::new(KernelCache::new(session));
         let started = Invalidator::new(Config::default(), notify, self.metrics.clone(), hooks).unwrap();
         assert!(self.invalidator.set(started).is_ok());
@@ -247,6 +253,10 @@ impl Driver for Node {
     /// Without other nodes nothing waits for them.
     fn corrector(&self) -> &Invalidator {
         self.invalidator()
+    }
+
+    fn lowering(&self) -> Option<&adapter::Lowering> {
+        None
     }
 
     fn store(&self) -> &dyn SegmentStore {

@@ -1,6 +1,6 @@
 //! A message whose last part the kernel cannot copy, for [`Notifier::raise_size`](crate::Notifier::raise_size).
 //!
-//! The only place of this crate with `unsafe`: memory without any right cannot be a slice.
+//! `unsafe`, because memory without any right cannot be a slice.
 
 use std::ffi::{c_int, c_void};
 use std::io;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adapter::{Hooks, Invalidator, KernelCache, Server};
+use adapter::{Hooks, Invalidator, KernelCache, Lowering, Server};
 use fuse::mount::{Mount, MountMethod, Unmount};
 use fuse::{Session, SessionEnd, SessionError};
 use guard::{End, Keeper};
@@ -169,10 +169,14 @@ impl Node {
         link: &Arc<Link>,
     ) -> Result<Mounted, NodeError> {
         let listed = Listed::new(mount.mountpoint());
-        let mut session = Session::start(device, &adapter::session_config(true))?;
+        let lowers = fuse::mount::may_look();
+        let mut session = Session::start(device, &adapter::session_config(true, lowers))?;
         self.guard(mount, &session)
             .map_err(|source| NodeError::io("start the guard of the mount", source))?;
         let shell = &self.shell;
+        if lowers {
+            let _ = shell.lowering.set(Lowering::new(Arc::clone(mount)));
+        }
         let notify: Arc<dyn adapter::Notify> = Arc::new(KernelCache::new(&session));
         let start = |config| {
             let (notify, metrics) = (Arc::clone(&notify), Arc::clone(&shell.metrics));
@@ -330,6 +334,7 @@ fn unmount(shell: &Shell, mount: &Mount) {
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
+    let (lower, lowered) = (Arc::downgrade(shell), Arc::downgrade(shell));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
@@ -339,6 +344,20 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
         raised: Box::new(move |end| {
             if let Some(shell) = raised.upgrade() {
                 shell.call_core(|core, _| core.end_reached(end));
+            }
+        }),
+        lower: Box::new(move |end| {
+            let Some(shell) = lower.upgrade() else { return };
+            let now = || shell.call_core(|core, _| core.end_now(end.ino));
+            if let Some(has) = shell.lowering.get().and_then(|lowering| lowering.lower(end, now)) {
+                shell.call_core(|core, clock| core.end_seen(clock, end.ino, has));
+            }
+        }),
+        lowered: Box::new(move |ino| {
+            if let Some(shell) = lowered.upgrade()
+                && let Some(lowering) = shell.lowering.get()
+            {
+                lowering.wait(ino);
             }
         }),
         abort: Box::new(move || {

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use adapter::{Driver, Invalidator, PendingTable, Task};
+use adapter::{Driver, Invalidator, Lowering, PendingTable, Task};
 use chunk::{SegmentStore, SyncPlan};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
@@ -55,6 +55,7 @@ pub(crate) struct Shell {
     pub invalidator: OnceLock<Invalidator>,
     /// Set with it.
     pub corrector: OnceLock<Invalidator>,
+    pub lowering: OnceLock<Arc<Lowering>>,
     pending: PendingTable,
     pub tasks: Jobs<Task>,
     core: Mutex<Guarded>,
@@ -152,6 +153,7 @@ impl Shell {
             guard: OnceLock::new(),
             invalidator: OnceLock::new(),
             corrector: OnceLock::new(),
+            lowering: OnceLock::new(),
             pending: PendingTable::default(),
             tasks: Jobs::default(),
             core: Mutex::new(Guarded { core, link: None, stash: VecDeque::new() }),
@@ -467,6 +469,10 @@ impl Driver for Shell {
 
     fn corrector(&self) -> &Invalidator {
         self.corrector.get().expect("the session starts after the corrector was made")
+    }
+
+    fn lowering(&self) -> Option<&Lowering> {
+        self.lowering.get().map(|lowering| &**lowering)
     }
 
     fn store(&self) -> &dyn SegmentStore {

@@ -88,7 +88,7 @@ label! {
     /// Kind of an invalidation sent to the kernel.
     InvalidationKind as "kind" {
         Inode = "inode", InodePages = "inode_pages", EntryExpire = "entry_expire",
-        EntryDelete = "entry_delete", Epoch = "epoch", End = "end",
+        EntryDelete = "entry_delete", Epoch = "epoch", End = "end", EarlierEnd = "earlier_end",
     }
 }
 

@@ -67,6 +67,21 @@ impl Core {
         Err(Step::Wait(self.want(want)))
     }
 
+    /// Attributes of any inode and whether the kernel may keep them, if they are here.
+    pub(crate) fn attr_here(&mut self, ino: Ino) -> Option<(Attr, Keep)> {
+        if let Some(found) = self.own_attr(ino) {
+            return Some(found);
+        }
+        let Place::Covered(parent, cookie) = self.place(ino) else { return None };
+        if !self.may_read_dir(parent) {
+            return None;
+        }
+        let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
+        let inode = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered())?;
+        let attr = self.visible(ino, inode);
+        Some((attr, self.keep_covered(parent)))
+    }
+
     /// Attributes of an uncovered inode, if they are here.
     fn own_attr(&mut self, ino: Ino) -> Option<(Attr, Keep)> {
         let now = self.clock.now;
@@ -185,17 +200,8 @@ impl Core {
 
     /// Attributes of any inode and whether the kernel may keep them.
     pub(crate) fn attr_of(&mut self, ino: Ino, progress: &mut Progress) -> Try<(Attr, Keep)> {
-        if let Some(found) = self.own_attr(ino) {
+        if let Some(found) = self.attr_here(ino) {
             return Ok(found);
-        }
-        if let Place::Covered(parent, cookie) = self.place(ino)
-            && self.may_read_dir(parent)
-        {
-            let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
-            if let Some(inode) = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()) {
-                let attr = self.visible(ino, inode);
-                return Ok((attr, self.keep_covered(parent)));
-            }
         }
         if let Some(inode) = progress.glimpse.take() {
             return Ok((self.visible(ino, &inode), Keep::No));
@@ -291,6 +297,9 @@ impl Core {
             self.set_attributes(ino, set, progress)?;
         }
         let (attr, keep) = self.attr_of(ino, progress)?;
+        if size.is_some() {
+            self.note_truncated(ino, attr.size);
+        }
         self.note_end(&attr);
         if keep == Keep::Yes
             && let Some(known) = self.known.get_mut(&ino)

@@ -42,7 +42,7 @@ impl Core {
     }
 
     /// The logged content of `ino` if it may be used in `mode`.
-    fn content_under(&mut self, ino: Ino, mode: LockMode) -> Option<Content> {
+    pub(crate) fn content_under(&mut self, ino: Ino, mode: LockMode) -> Option<Content> {
         let resource = self.content_resource(ino)?;
         let may = self.tokens.try_use(self.clock.now, resource, mode)
             || self.is_dropping(resource) && self.tokens.held(resource).permits(mode);
@@ -97,7 +97,7 @@ impl Core {
         let size = self.live.get(&ino).map_or(content.size, |live| live.size);
         let end = offset.saturating_add(u64::from(len)).min(size);
         if end < offset.saturating_add(u64::from(len)) {
-            self.note_read_end(ino, end.max(offset));
+            self.note_read_end(ino, offset, size);
         }
         if offset >= end {
             // The kernel may keep a page of zeros behind the end, which another node can move.
@@ -409,6 +409,8 @@ impl Core {
         }
         // As on other file systems, whether anything changed or not.
         live.touch(now);
+        let size = live.size;
+        self.note_end_moved(ino, size);
         self.metrics.operations_local.add(OperationKind::Fallocate, 1);
         Ok(Reply::Done)
     }

@@ -8,12 +8,17 @@
 //!
 //! What this node's own cached writes move needs no such thing as long as nobody else may write: whoever saw one of them
 //! return finds the kernel's end behind it, and while one is under way the kernel takes no size from an answer.
+//!
+//! Nor does it always take an earlier end. From a read that meets one it does so only if nothing changed on its side since
+//! it asked, another such read among that, and fills the rest of the page with zeros either way. So what meets or tells an
+//! end before the one that the kernel may have is held back, too, until the kernel was seen to have no later one.
 
 use meta::FileKind;
 use types::{Ino, LockMode, Micros};
 
 use crate::core::Core;
 use crate::known::Known;
+use crate::outputs::Clock;
 use crate::request::{Attr, Reply};
 
 /// An end to bring the kernel to before an answer is given.
@@ -31,11 +36,30 @@ pub struct LaterEnd {
     lowered: u32,
 }
 
+/// A file of which the kernel may have a later end than there is, which an answer is about to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlierEnd {
+    /// The file.
+    pub ino: Ino,
+    /// Its generation, as the kernel was told.
+    pub generation: u32,
+}
+
 /// What is known of the kernel's end of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct End {
     /// It has this much at least.
     sure: u64,
+    /// It has no more, but for what is being raised.
+    most: u64,
+    /// The end of the file that a read met last.
+    met: u64,
+    /// When it was last told of an end, or moved one itself: the answer may still be on its way.
+    moved: Micros,
+    /// How many answers wait for it to be raised.
+    raising: u32,
+    /// The generation that the kernel was told with the file.
+    generation: u32,
     /// The furthest that cached writes of this node went, answered ones among them.
     written: u64,
     /// From when on `sure` and `written` were all there was, unless somebody else wrote.
@@ -46,10 +70,28 @@ pub(crate) struct End {
 
 impl End {
     /// The kernel is told of an end, and may take it.
-    fn tell(&mut self, end: u64) {
+    fn tell(&mut self, end: u64, now: Micros) {
+        self.lower(end);
+        self.reach(end, now);
+    }
+
+    /// The kernel may take this end if it is an earlier one.
+    fn lower(&mut self, end: u64) {
         self.lowered += u32::from(end < self.sure.max(self.written));
         self.sure = self.sure.min(end);
         self.written = self.written.min(end);
+    }
+
+    /// The kernel has this end, or takes it soon.
+    fn reach(&mut self, end: u64, now: Micros) {
+        self.most = self.most.max(end);
+        self.moved = now;
+    }
+
+    /// What to lower, if the kernel may have a later end than this one.
+    fn earlier_than(&self, end: u64, ino: Ino) -> Option<EarlierEnd> {
+        let may_have_later = self.most > end || self.raising > 0;
+        may_have_later.then_some(EarlierEnd { ino, generation: self.generation })
     }
 
     /// The file is opened or closed: no write is under way where nobody has it open for writing.
@@ -65,15 +107,19 @@ impl End {
 
 impl Core {
     /// What is to be done before `reply` is given to the kernel, then told by [`end_reached`](Self::end_reached).
-    pub fn later_end(&self, reply: &Reply) -> Option<LaterEnd> {
-        match reply {
+    pub fn later_end(&mut self, reply: &Reply) -> Option<LaterEnd> {
+        let end = match reply {
             Reply::Attr(attr, _) => self.later_end_of(attr),
             Reply::Entry(entry) | Reply::Created(entry, _) => self.later_end_of(&entry.attr),
             _ => None,
+        }?;
+        if let Some(known) = self.known.get_mut(&end.ino) {
+            known.end.raising += 1;
         }
+        Some(end)
     }
 
-    pub(crate) fn later_end_of(&self, attr: &Attr) -> Option<LaterEnd> {
+    fn later_end_of(&self, attr: &Attr) -> Option<LaterEnd> {
         let ino = attr.ino;
         let Known { end, .. } = self.known.get(&ino).filter(|known| known.is_open())?;
         if attr.kind != FileKind::File || attr.size <= end.sure {
@@ -93,30 +139,106 @@ impl Core {
 
     /// The kernel has this end now, or a later one.
     pub fn end_reached(&mut self, end: LaterEnd) {
-        if let Some(known) = self.known.get_mut(&end.ino).filter(|known| known.end.lowered == end.lowered) {
+        let Some(known) = self.known.get_mut(&end.ino) else { return };
+        known.end.raising = known.end.raising.saturating_sub(1);
+        known.end.reach(end.to, self.clock.now);
+        if known.end.lowered == end.lowered {
             known.end.sure = known.end.sure.max(end.to);
             known.end.settled = known.end.settled.max(end.since);
         }
     }
 
+    /// For a read of `ino` that was answered with less than it asked for: what is to be done before the kernel is given
+    /// the answer, until it has no later end than [`end_now`](Self::end_now), then told by [`end_seen`](Self::end_seen).
+    pub fn earlier_end_met(&self, ino: Ino) -> Option<EarlierEnd> {
+        let Known { end, .. } = self.known.get(&ino)?;
+        end.earlier_than(end.met, ino)
+    }
+
+    /// As [`earlier_end_met`](Self::earlier_end_met), before `reply` is given to the kernel and after what
+    /// [`later_end`](Self::later_end) asks for.
+    pub fn earlier_end(&self, reply: &Reply) -> Option<EarlierEnd> {
+        match reply {
+            Reply::Attr(attr, _) => self.earlier_end_of(attr),
+            Reply::Entry(entry) | Reply::Created(entry, _) => self.earlier_end_of(&entry.attr),
+            _ => None,
+        }
+    }
+
+    fn earlier_end_of(&self, attr: &Attr) -> Option<EarlierEnd> {
+        let Known { end, .. } = self.known.get(&attr.ino).filter(|known| known.is_open())?;
+        end.earlier_than(attr.size, attr.ino).filter(|_| attr.kind == FileKind::File)
+    }
+
+    /// Whether the kernel would move an end if it were told of these attributes.
+    pub(crate) fn moves_end(&self, attr: &Attr) -> bool {
+        self.later_end_of(attr).is_some() || self.earlier_end_of(attr).is_some()
+    }
+
+    /// The end of a file as reads are answered now, if its content is here.
+    pub fn end_now(&mut self, ino: Ino) -> Option<u64> {
+        let live = self.live.get(&ino).map(|live| live.size);
+        let content = self.content_under(ino, LockMode::Pr).or_else(|| self.old_content.get(&ino).cloned());
+        content.map(|content| live.unwrap_or(content.size))
+    }
+
+    /// The kernel was seen to have this end.
+    pub fn end_seen(&mut self, clock: Clock, ino: Ino, end: u64) {
+        self.clock = clock;
+        let now = clock.now;
+        if let Some(known) = self.known.get_mut(&ino)
+            && known.end.raising == 0
+            && now.since(known.end.moved) >= TOLD_WITHIN
+        {
+            known.end.most = end;
+        }
+    }
+
+    /// Attributes of a file that is open, for a kernel that is made to ask: it has READs to wait for until it is answered,
+    /// so nothing may be waited for here. `None` if they are not here.
+    pub fn attr_now(&mut self, ino: Ino) -> Option<Attr> {
+        let (attr, _) = self.attr_here(ino)?;
+        self.note_end(&attr);
+        Some(attr)
+    }
+
     /// A write that goes through the kernel's pages moves its end there before it returns.
     pub fn end_written(&mut self, ino: Ino, end: u64) {
+        let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino) {
             known.end.written = known.end.written.max(end);
+            known.end.reach(end, now);
         }
     }
 
     /// The kernel is told of attributes, and may take its end from them.
     pub(crate) fn note_end(&mut self, attr: &Attr) {
+        let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&attr.ino) {
-            known.end.tell(attr.size);
+            known.end.tell(attr.size, now);
         }
     }
 
-    /// A read was answered that met the end of the file: the kernel may take an earlier end from it.
-    pub(crate) fn note_read_end(&mut self, ino: Ino, end: u64) {
+    /// A read from `offset` on was answered that met the end of the file: the kernel may take an earlier end from it.
+    pub(crate) fn note_read_end(&mut self, ino: Ino, offset: u64, end: u64) {
         if let Some(known) = self.known.get_mut(&ino) {
-            known.end.tell(end);
+            known.end.met = end;
+            known.end.lower(end.max(offset));
+        }
+    }
+
+    /// The kernel takes this end from the answer to its own truncation, and from no earlier answer then.
+    pub(crate) fn note_truncated(&mut self, ino: Ino, end: u64) {
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.end.most = end;
+        }
+    }
+
+    /// The kernel moves its end there once it is answered, not through its pages.
+    pub(crate) fn note_end_moved(&mut self, ino: Ino, end: u64) {
+        let now = self.clock.now;
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.end.reach(end, now);
         }
     }
 
@@ -126,6 +248,10 @@ impl Core {
         if known.lookups == 0 && !known.is_open() {
             known.end.sure = attr.size;
         }
+        known.end.generation = attr.generation;
         self.note_end(attr);
     }
 }
+
+/// An answer that was made this long ago has reached the kernel: in microseconds.
+const TOLD_WITHIN: Micros = Micros(1_000_000);

@@ -43,7 +43,7 @@ mod xattr;
 pub use crate::atime::Atime;
 pub use crate::config::Config;
 pub use crate::core::{Core, Snapshot};
-pub use crate::ends::LaterEnd;
+pub use crate::ends::{EarlierEnd, LaterEnd};
 pub use crate::guard::{Guard, Unguarded};
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{

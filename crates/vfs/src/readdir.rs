@@ -45,7 +45,7 @@ impl Core {
                 None => self.cached_own_attr(child),
             });
             // A listing waits for nothing: the kernel asks for the size of such a file when somebody wants it.
-            let known = known.flatten().filter(|(attr, _)| self.later_end_of(attr).is_none());
+            let known = known.flatten().filter(|(attr, _)| !self.moves_end(attr));
             let entry = known.map(|(attr, keep_attr)| Entry { attr, keep_name, keep_attr });
             let Request::ReadDir { sink, .. } = request else { return Err(FsError::Io.into()) };
             if !sink.push(name.as_bytes(), child, kind, cookie.0, entry.as_ref()) {

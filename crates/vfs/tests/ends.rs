@@ -75,7 +75,8 @@ impl Rig {
         let (request, want) = self.asked.remove(0);
         let glimpse =
             glimpse.map(|size| Box::new(Inode { attr: attr(FileKind::File), content: content(size) }));
-        self.hear(FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse });
+        let seen = u64::MAX;
+        self.hear(FromMaster::Acquired { request, error: None, grants, seen, glimpse });
         want
     }
 
@@ -204,4 +205,54 @@ fn a_closed_file_needs_no_end() {
     rig.answer(vec![grant_attr()], Some(10));
     let told = rig.reply_to(asked).unwrap();
     assert_eq!(rig.core.later_end(&told), None);
+}
+
+/// A read that meets an end before the one that the kernel may have waits until the kernel was seen to have no later one.
+#[test]
+fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
+    let mut rig = Rig::new();
+    rig.open_to_write(10);
+    rig.stat();
+    let read = |rig: &mut Rig, offset: u64| {
+        let asked = rig.ask(Request::Read { ino: FILE, offset, len: 4096, noatime: true });
+        if !rig.asked.is_empty() {
+            rig.answer(vec![grant_content(5)], None);
+        }
+        assert!(matches!(rig.reply_to(asked), Some(Reply::Data(_) | Reply::ReadJob(_))));
+        rig.core.earlier_end_met(FILE)
+    };
+    assert_eq!(read(&mut rig, 0), None);
+    assert_eq!(rig.core.end_now(FILE), Some(10));
+
+    // Cut to five bytes elsewhere.
+    rig.now = rig.now + Micros(1_000_000);
+    let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
+    rig.hear(FromMaster::Revoke { list, speculative: false });
+    for job in std::mem::take(&mut rig.invalidations) {
+        rig.core.invalidated(rig.clock(), job);
+        rig.run();
+    }
+    for offset in [0, 4096] {
+        let end = read(&mut rig, offset).unwrap();
+        assert_eq!((end.ino, rig.core.end_now(FILE)), (FILE, Some(5)));
+    }
+    let told = rig.stat();
+    assert!(rig.core.earlier_end(&told).is_some());
+    // That answer may still be on its way.
+    rig.core.end_seen(rig.clock(), FILE, 5);
+    assert!(read(&mut rig, 0).is_some());
+    rig.now = rig.now + Micros(1_000_000);
+    rig.core.end_seen(rig.clock(), FILE, 5);
+    assert_eq!(read(&mut rig, 0), None);
+
+    // What it was told a moment ago may be on its way.
+    let told = rig.stat();
+    let mut end = rig.core.later_end(&told).unwrap();
+    end.to = 30;
+    rig.core.end_reached(end);
+    rig.core.end_seen(rig.clock(), FILE, 5);
+    assert!(read(&mut rig, 0).is_some());
+    rig.now = rig.now + Micros(1_000_000);
+    rig.core.end_seen(rig.clock(), FILE, 5);
+    assert_eq!(read(&mut rig, 0), None);
 }

@@ -198,7 +198,7 @@ fn open_files() {
         assert_asks(
             Operation::Read { fh: 4, offset: 8192, size: 4096, open_flags, lock_owner: None },
             Request::Read { ino: PARENT, offset: 8192, len: 4096, noatime },
-            plain,
+            Shape::Read { ino: PARENT, len: 4096 },
         );
     }
     assert_asks(

@@ -64,7 +64,7 @@ pub struct Field {
     /// What each death cost: the event, and how old the oldest name was that was lost.
     pub lost: Vec<(&'static str, u64)>,
     /// When the machine itself was late, and by how much.
-    pub stalls: Vec<(u64, u64)>,
+    pub stalls: crate::gaps::Stalls,
     pub began: Instant,
     /// Mounts that guards aborted.
     pub aborted: u64,
@@ -90,7 +90,7 @@ impl Field {
         });
         let (sites, rng) = (sites.collect(), Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
         let (events, past, lives) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let (lost, stalls, mounts, nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (lost, mounts, nodes) = (Vec::new(), Vec::new(), Vec::new());
         let began = Instant::now();
         let mut field = Self {
             lab,
@@ -102,7 +102,7 @@ impl Field {
             events,
             past,
             lost,
-            stalls,
+            stalls: crate::gaps::Stalls::default(),
             began,
             aborted: 0,
             mounts,

@@ -1,5 +1,8 @@
 //! How long processes at other nodes waited after a node died or stopped.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,35 +16,67 @@ const GAP_US: u64 = 2_000_000;
 /// What began so long after an event may wait for it; later ones for the next.
 const WINDOW_US: u64 = 1_000_000;
 
-/// A thread that does nothing but sleep: how late it wakes is what the machine adds to every gap.
+/// What the machine adds to every gap: how late a thread wakes that does nothing but sleep, and how long the disk takes
+/// to make a few bytes durable beside the volume. A process that is killed in a sync ends when the disk is done.
 pub struct Stall {
     ended: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<(u64, u64)>>,
+    sleeper: JoinHandle<Vec<(u64, u64)>>,
+    syncer: JoinHandle<Vec<(u64, u64)>>,
+}
+
+/// When the machine was late, and by how much, in microseconds.
+#[derive(Debug, Default)]
+pub struct Stalls {
+    sleeps: Vec<(u64, u64)>,
+    syncs: Vec<(u64, u64)>,
 }
 
 impl Stall {
-    pub fn start() -> Self {
+    /// Writes to a file in `dir`, which is on the disk that the volume is on.
+    pub fn start(dir: &Path) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&ended);
-        let thread = std::thread::spawn(move || {
-            let mut late = Vec::new();
-            while !is_over.load(Ordering::Relaxed) {
-                let before = now_us();
-                std::thread::sleep(Duration::from_millis(5));
-                let over = now_us().saturating_sub(before + 5_000);
-                if over > 20_000 {
-                    late.push((before, over));
-                }
-            }
-            late
+        let over = Arc::clone(&ended);
+        let sleep = || std::thread::sleep(Duration::from_millis(5));
+        let sleeper = std::thread::spawn(move || watch(&over, 5_000, sleep));
+        let over = Arc::clone(&ended);
+        let file = File::create(dir.join("synced")).expect("room beside the volume");
+        let syncer = std::thread::spawn(move || {
+            watch(&over, 50_000, || {
+                std::thread::sleep(Duration::from_millis(50));
+                file.write_all_at(&now_us().to_le_bytes(), 0).expect("room beside the volume");
+                file.sync_data().expect("a disk that works");
+            })
         });
-        Self { ended, thread }
+        Self { ended, sleeper, syncer }
     }
 
-    /// When it was late, and by how much.
-    pub fn stop(self, stalls: &mut Vec<(u64, u64)>) {
+    pub fn stop(self) -> Stalls {
         self.ended.store(true, Ordering::Relaxed);
-        stalls.extend(self.thread.join().expect("it only sleeps"));
+        let sleeps = self.sleeper.join().expect("it only sleeps");
+        Stalls { sleeps, syncs: self.syncer.join().expect("it only sleeps and syncs") }
+    }
+}
+
+/// Does `what` again and again, and notes when it took longer than it should.
+fn watch(over: &AtomicBool, due_us: u64, what: impl Fn()) -> Vec<(u64, u64)> {
+    let mut late = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let before = now_us();
+        what();
+        let lateness = now_us().saturating_sub(before + due_us);
+        if lateness > 20_000 {
+            late.push((before, lateness));
+        }
+    }
+    late
+}
+
+impl Stalls {
+    /// How much of the time between two moments the machine was late.
+    fn between(&self, from: u64, to: u64) -> u64 {
+        let overlap = |(since, us): &(u64, u64)| (since + us).min(to).saturating_sub((*since).max(from));
+        let sum = |all: &[(u64, u64)]| all.iter().map(overlap).sum::<u64>();
+        sum(&self.sleeps) + sum(&self.syncs)
     }
 }
 
@@ -95,7 +130,7 @@ pub fn report(name: &str, field: &Field, looks: u64) {
             at(&locks, 100)
         );
     }
-    let worst = field.stalls.iter().map(|(_, over)| *over).max().unwrap_or(0);
+    let worst = |all: &[(u64, u64)]| all.iter().map(|(_, late)| *late).max().unwrap_or(0) / 1000;
     let mut mounts = field.mounts.clone();
     mounts.sort_unstable();
     println!(
@@ -105,11 +140,14 @@ pub fn report(name: &str, field: &Field, looks: u64) {
         at(&mounts, 100),
         field.aborted
     );
-    println!("the machine itself was late by {} ms at most", worst / 1000);
+    println!(
+        "the machine itself was late by {} ms at most, its disk by {} ms",
+        worst(&field.stalls.sleeps),
+        worst(&field.stalls.syncs)
+    );
     for event in field.events.iter().filter(|event| event.what.starts_with("kill")) {
-        let is_in = |(when, _): &&(u64, u64)| (event.at..event.at + WINDOW_US).contains(when);
-        let late: u64 = field.stalls.iter().filter(is_in).map(|(_, over)| *over).sum();
         let worst = gaps(event, &field.past, false).into_iter().max().unwrap_or(0);
+        let late = field.stalls.between(event.at, event.at + worst);
         if worst > GAP_US + late {
             let (worst, late, kept) = (worst / 1000, late / 1000, field.keep_evidence());
             panic!(

@@ -74,7 +74,7 @@ enum Blow {
 }
 
 fn loop_kills(field: &mut Field) {
-    let stall = gaps::Stall::start();
+    let stall = gaps::Stall::start(&field.local);
     for site in 1..field.sites.len() {
         field.mount(site);
     }
@@ -94,7 +94,7 @@ fn loop_kills(field: &mut Field) {
     std::thread::sleep(Duration::from_secs(1));
     field.check_alive();
     field.end();
-    stall.stop(&mut field.stalls);
+    field.stalls = stall.stop();
 }
 
 fn draw(field: &mut Field) -> Blow {

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -59,6 +60,48 @@ fn logs_that_all_nodes_append_to_are_read_to_their_end() {
         mount.unmount(&lab);
     }
 }
+
+/// A file that one node cuts short and makes long again, while two processes of another read pages of it, one of them
+/// behind the new end. The kernel does not take the end that such reads meet, and would show zeros behind it.
+#[test]
+fn a_file_that_another_node_cut_shows_no_zeros_behind_its_end() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    let cut = OpenOptions::new().write(true).create_new(true).open(mounts[1].path("cut")).expect("made");
+    let reader = File::open(mounts[0].path("cut")).expect("opened");
+    let turn = Barrier::new(2);
+    let (mut wrong, mut buffer) = (Vec::new(), vec![0; 16384]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..CUTS {
+                turn.wait();
+                reader.read_at(&mut [0; 100], 8192).expect("read");
+                turn.wait();
+            }
+        });
+        for round in 0..CUTS {
+            // Longer than the two pages that are read, and no end of a page.
+            cut.write_all_at(&[b'x'; 13_000], 0).expect("written");
+            assert_eq!(reader.read_at(&mut buffer, 0).expect("read"), 13_000);
+            cut.set_len(10).expect("cut");
+            turn.wait();
+            reader.read_at(&mut [0; 5], 0).expect("read");
+            turn.wait();
+            // Within the end that was: the kernel asks nobody.
+            let len = reader.read_at(&mut buffer[..100], 0).expect("read");
+            if len != 10 {
+                wrong.push((round, len));
+            }
+        }
+    });
+    assert_eq!(wrong, [], "rounds that read more than ten bytes");
+    drop((cut, reader));
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+const CUTS: usize = 200;
 
 /// As above for writes at places of their own behind the end, which go through the kernel's page cache.
 #[test]

@@ -32,13 +32,16 @@ impl Mount {
         if (found.stx_dev_major, found.stx_dev_minor) != (0, self.device_minor()) {
             return Err(Errno::STALE);
         }
-        let handle = FileHandle {
-            bytes: size_of::<[u32; 3]>() as c_uint,
-            kind: INO_AND_GENERATION,
-            parts: [(ino >> 32) as u32, ino as u32, generation],
-        };
-        Ok(KernelFile { file: open_by_handle(root.as_fd(), &handle)? })
+        Ok(KernelFile { file: open_by_handle(root.as_fd(), &FileHandle::new(ino, generation))? })
     }
+}
+
+/// Whether this process may find files as [`Mount::kernel_file`] does.
+pub fn may_look() -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(root) = rustix::fs::open("/", flags, Mode::empty()) else { return false };
+    // There is no such file. The right to ask is looked at first.
+    !matches!(open_by_handle(root.as_fd(), &FileHandle::new(0, 0)), Err(Errno::PERM))
 }
 
 impl KernelFile {
@@ -86,6 +89,13 @@ struct FileHandle {
     parts: [u32; 3],
 }
 
+impl FileHandle {
+    fn new(ino: u64, generation: u32) -> Self {
+        let parts = [(ino >> 32) as u32, ino as u32, generation];
+        Self { bytes: size_of_val(&parts) as c_uint, kind: INO_AND_GENERATION, parts }
+    }
+}
+
 /// FILEID_INO64_GEN.
 const INO_AND_GENERATION: c_int = 0x81;
 
@@ -95,10 +105,10 @@ fn open_by_handle(mount: BorrowedFd<'_>, handle: &FileHandle) -> Result<OwnedFd,
         fn open_by_handle_at(mount: c_int, handle: *const FileHandle, flags: c_int) -> c_int;
     }
     let flags = (OFlags::PATH | OFlags::CLOEXEC).bits() as c_int;
-    // SAFETY: the kernel reads as many bytes of the handle as it says it has, which it does. What it returns is a
-    // new descriptor that nobody else has.
+    // SAFETY: the kernel reads as many bytes of the handle as it says it has, which it does.
     match unsafe { open_by_handle_at(mount.as_raw_fd(), handle, flags) } {
         -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        // SAFETY: a new descriptor that nobody else has.
         file => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
     }
 }
