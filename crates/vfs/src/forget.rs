@@ -112,8 +112,9 @@ impl Core {
                 let was_negative = dir.negatives.remove(&entry.name);
                 let replaced = dir.entries.get(cookie).filter(|old| old.dirent.ino != entry.ino);
                 let was_other = replaced.is_some_and(|old| old.name_out);
-                if let Some(old) = replaced {
-                    inos.push(old.dirent.ino);
+                if let Some(ino) = replaced.map(|old| old.dirent.ino) {
+                    inos.push(ino);
+                    self.keep_old_content(ino, None);
                 }
                 if was_negative || was_other {
                     list.push(Invalidation::Name { parent: *parent, name: entry.name.clone() });

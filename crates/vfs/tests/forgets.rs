@@ -1,0 +1,118 @@
+//! What a node serves while it takes back what another changed.
+//!
+//! A core alone; the test plays its master and its kernel.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use chunk::MemStore;
+use common::{attr, content, reserved, root_grant, welcome};
+use meta::{Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode};
+use obs::Metrics;
+use types::{Ino, Micros, Name, Timespec};
+use vfs::{Clock, Config, Core, Invalidation, OpenMode, Output, Reply, Request, RequestId};
+use wire::{FromMaster, GrantData, ToMaster, Want};
+
+const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
+const OLD: Ino = Ino(50);
+const NEW: Ino = Ino(51);
+
+fn cookie() -> Cookie {
+    Cookie::range_of(CookieKey([9; 16]).hash(b"f")).0
+}
+
+/// The name `f` with a file of its directory's.
+fn entry(ino: Ino, data: &[u8]) -> Dirent {
+    let body = Body::Inline { data: data.into() };
+    let content = Content { body, ..content(data.len() as u64) };
+    let inode = Box::new(Inode { attr: attr(FileKind::File), content });
+    Dirent { name: Name::new(b"f").unwrap(), ino, child: Child::Covered { inode } }
+}
+
+/// Goal: a change that has to wait until this node's kernel has dropped pages does not wait for a read of such pages, which
+/// would wait for the change. Method: another node puts a file in the place of one that is being read here, or removes it.
+#[test]
+fn a_file_is_read_on_while_another_node_takes_its_name() {
+    let parent = Ino::ROOT;
+    let put = Change::PutEntry { parent, cookie: cookie(), entry: entry(NEW, b"new") };
+    let name = Name::new(b"f").unwrap();
+    let delete_entry = Change::DeleteEntry { parent, cookie: cookie(), name };
+    let delete = Change::DeleteInode { ino: OLD, parent, kind: FileKind::File };
+    for changes in [vec![put, delete.clone()], vec![delete_entry, delete]] {
+        let mut core = reading();
+        core.handle_message(CLOCK, FromMaster::Forget { seq: 7, changes, removed: vec![OLD] });
+        let (job, list) = taken_back(&mut core).unwrap();
+        assert!(list.contains(&Invalidation::Pages { ino: OLD }), "{list:?}");
+        // The kernel drops no page that this is to fill.
+        let read = Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true };
+        let Some(Reply::Data(data)) = core.submit(CLOCK, RequestId(9), read) else { panic!("it waits") };
+        assert_eq!(data, b"old bytes");
+        // Pages that were filled meanwhile go in another round.
+        let mut clock = CLOCK;
+        core.invalidated(clock, job);
+        let mut is_acknowledged = false;
+        for _ in 0..100 {
+            clock.now = clock.now + Micros(10_000);
+            core.handle_timeout(clock);
+            while let Some(output) = core.poll_output() {
+                match output {
+                    Output::Invalidate { job, .. } => core.invalidated(clock, job),
+                    Output::Send(ToMaster::Forgotten { seq: 7, open }) => {
+                        assert_eq!(open, [OLD]);
+                        is_acknowledged = true;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert!(is_acknowledged);
+    }
+}
+
+/// A core that has `f` open, which its directory covers, and has read it.
+fn reading() -> Core {
+    let store = Arc::new(MemStore::new());
+    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+    core.hello(CLOCK, 1, 1, String::new(), String::new());
+    core.handle_message(CLOCK, welcome(1_000_000_000));
+    core.handle_message(CLOCK, reserved());
+    let requests = [
+        Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() },
+        Request::Open { ino: OLD, open: OpenMode::default() },
+        Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true },
+    ];
+    for (id, request) in requests.into_iter().enumerate() {
+        let mut reply = core.submit(CLOCK, RequestId(id as u64 + 1), request);
+        while let Some(output) = core.poll_output() {
+            match output {
+                Output::Reply(_, told) => reply = Some(told),
+                Output::Send(ToMaster::Acquire { request, want, .. }) => {
+                    assert!(matches!(want, Want::Directory { .. }), "{want:?}");
+                    core.handle_message(CLOCK, root_with_file(request));
+                }
+                _ => {}
+            }
+        }
+        assert!(matches!(reply, Some(Reply::Entry(_) | Reply::Opened(_) | Reply::Data(_))), "{reply:?}");
+    }
+    core
+}
+
+/// The root, read by several nodes.
+fn root_with_file(request: u64) -> FromMaster {
+    let mut grant = root_grant();
+    grant.mode = types::LockMode::Pr;
+    if let GrantData::Directory { listing, .. } = &mut grant.data {
+        listing.entries.push((cookie(), entry(OLD, b"old bytes")));
+    }
+    FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 1, glimpse: None }
+}
+
+fn taken_back(core: &mut Core) -> Option<(u64, Vec<Invalidation>)> {
+    std::iter::from_fn(|| core.poll_output()).find_map(|output| match output {
+        Output::Invalidate { job, list } => Some((job, list)),
+        _ => None,
+    })
+}
