@@ -526,7 +526,7 @@ impl Core {
             // Another node removed what the name stood for; the forget that says so came before this answer.
             let finds_again = error == FsError::Stale && request.finds_by_name();
             if !finds_again || progress.stale_finds > STALE_FINDS_MAX {
-                return error.into();
+                return self.refuse(request, progress, error);
             }
             progress.stale_finds += 1;
             // The master that was to say so has died before it did. The next one will; until then names are read anew.
@@ -547,17 +547,52 @@ impl Core {
         step
     }
 
+    /// Answers with an error. The kernel walks the path of what is stale once more, and what it found there before must
+    /// not be found again.
+    fn refuse(&mut self, request: &Request, progress: &mut Progress, error: FsError) -> Step {
+        if error == FsError::Stale
+            && progress.stale_finds == 0
+            && let Some(ino) = request.inode_on_path()
+            && let Some(given_back) = self.give_back_place(ino)
+        {
+            progress.stale_finds += 1;
+            progress.error = Some(error);
+            return Step::Wait(WaitKey::Released(given_back));
+        }
+        error.into()
+    }
+
+    /// Gives back what the record of an inode was last seen under.
+    fn give_back_place(&mut self, ino: Ino) -> Option<ResourceId> {
+        let under = match self.place(ino) {
+            Place::Covered(parent, _) => [Some(ResourceId::dir(parent)), None, None],
+            Place::Own => [ResourceId::dir(ino), ResourceId::attr(ino), ResourceId::file(ino)].map(Some),
+            Place::Unknown => [None; 3],
+        };
+        let mut given_back = None;
+        for resource in under.into_iter().flatten() {
+            let released = self.give_back_now(resource);
+            given_back = given_back.or(released);
+        }
+        given_back
+    }
+
     /// Gives back what is held of the directories that a request names something in; returns one of them.
     fn give_back_names(&mut self, request: &Request) -> Option<ResourceId> {
         let mut given_back = None;
         for (parent, _) in request.names() {
-            let resource = ResourceId::dir(parent);
-            if let Some(revocation) = self.tokens.start_release(resource, types::LockMode::Nl) {
-                self.start_release(revocation);
-            }
-            given_back = given_back.or(self.tokens.is_releasing(resource).then_some(resource));
+            let released = self.give_back_now(ResourceId::dir(parent));
+            given_back = given_back.or(released);
         }
         given_back
+    }
+
+    /// Begins to give something back; `None` if nothing is held of it.
+    fn give_back_now(&mut self, resource: ResourceId) -> Option<ResourceId> {
+        if let Some(revocation) = self.tokens.start_release(resource, types::LockMode::Nl) {
+            self.start_release(revocation);
+        }
+        self.tokens.is_releasing(resource).then_some(resource)
     }
 
     /// Counts searches in caches, each once: what had to be waited for was not there. And how long an fsync took.

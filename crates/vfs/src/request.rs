@@ -180,6 +180,19 @@ impl Request {
         }
     }
 
+    /// The inode that the kernel found by a path, which it walks again if this is stale. None of these holds pages.
+    pub(crate) fn inode_on_path(&self) -> Option<Ino> {
+        match self {
+            Self::GetAttr { ino }
+            | Self::ReadLink { ino }
+            | Self::Open { ino, .. }
+            | Self::ReadDir { ino, .. }
+            | Self::GetXattr { ino, .. }
+            | Self::ListXattr { ino, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
     /// The label under which it is counted.
     pub fn kind(&self) -> OperationKind {
         match self {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use chunk::MemStore;
 use common::{reserved, root_grant, welcome};
-use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError};
+use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode};
 use obs::Metrics;
 use types::{Ino, Micros, Name, Timespec};
 use vfs::{Clock, Config, Core, Output, Reply, Request, RequestId};
@@ -74,4 +74,66 @@ fn a_name_that_stays_stale_is_read_anew() {
     assert!(matches!(reply, Some(Reply::NoEntry(_))), "{reply:?}");
     assert_eq!(released, 1);
     assert!(asked > 1, "it may be told any moment");
+}
+
+/// Goal: as above where the kernel knows the name, and only the open shows that the inode is gone: the kernel walks the
+/// path once more, and must not find what it found before. Method: the listing covers the file.
+#[test]
+fn an_open_that_is_stale_gives_back_what_shows_the_name() {
+    let store = Arc::new(MemStore::new());
+    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+    core.hello(CLOCK, 1, 1, String::new(), String::new());
+    core.handle_message(CLOCK, welcome(1_000_000_000));
+    core.handle_message(CLOCK, reserved());
+    let lookup = || Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
+    let mut has_name = true;
+    let mut ask = |id: u64, request: Request| {
+        let mut reply = core.submit(CLOCK, RequestId(id), request);
+        while let Some(output) = core.poll_output() {
+            let message = match output {
+                Output::Reply(_, told) => {
+                    reply = Some(told);
+                    continue;
+                }
+                Output::Invalidate { job, .. } => {
+                    core.invalidated(CLOCK, job);
+                    continue;
+                }
+                Output::Send(ToMaster::Acquire { request, want: Want::Directory { .. }, .. }) => {
+                    covering_root(request, has_name)
+                }
+                Output::Send(ToMaster::Acquire { request, .. }) => {
+                    let error = Some(FsError::Stale);
+                    FromMaster::Acquired { request, error, grants: Vec::new(), seen: 1, glimpse: None }
+                }
+                Output::Send(ToMaster::Release { .. }) => {
+                    has_name = false;
+                    continue;
+                }
+                _ => continue,
+            };
+            core.handle_message(CLOCK, message);
+        }
+        reply
+    };
+    assert!(matches!(ask(1, lookup()), Some(Reply::Entry(_))));
+    let opened =
+        ask(2, Request::Open { ino: GONE, open: vfs::OpenMode { write: true, ..Default::default() } });
+    assert!(matches!(opened, Some(Reply::Error(FsError::Stale))), "{opened:?}");
+    let found = ask(3, lookup());
+    assert!(matches!(found, Some(Reply::NoEntry(_))), "{found:?}");
+}
+
+/// The root with a file that it covers, or without.
+fn covering_root(request: u64, has_name: bool) -> FromMaster {
+    let mut answer = root(request, has_name);
+    if let FromMaster::Acquired { grants, .. } = &mut answer
+        && let Some(GrantData::Directory { listing, .. }) = grants.first_mut().map(|grant| &mut grant.data)
+    {
+        for (_, entry) in &mut listing.entries {
+            let inode = Inode { attr: common::attr(FileKind::File), content: common::content(0) };
+            entry.child = Child::Covered { inode: Box::new(inode) };
+        }
+    }
+    answer
 }

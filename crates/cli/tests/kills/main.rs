@@ -196,10 +196,19 @@ fn judge_dead(field: &mut Field, node: u64, died: Option<u64>, by: usize) {
         Ok(lost) => field.lost.push((what, lost.us)),
         Err(error) => {
             let kept = field.keep_evidence();
+            // Whether it stays, and whether it is one node that shows it.
+            std::thread::sleep(Duration::from_secs(1));
+            let again: Vec<String> = (0..field.sites.len())
+                .filter(|site| field.sites[*site].mount.is_some())
+                .map(|site| {
+                    format!("{}: {:?}", field.sites[site].name, judge(&field.root(site), &dead, died, &all))
+                })
+                .collect();
             panic!(
-                "seed {}: after {what} of node {node}, seen at {}: {error}\njournals in {kept}",
+                "seed {}: after {what} of node {node}, seen at {}: {error}\njournals in {kept}\na second later: {}",
                 field.seed,
-                root.display()
+                root.display(),
+                again.join("; ")
             )
         }
     }

@@ -79,19 +79,24 @@ pub fn find(root: &Path, process: u64) -> io::Result<Found> {
 }
 
 fn walk(root: &Path, dir: &str, prefix: &str, found: &mut Found) -> io::Result<()> {
-    for entry in fs::read_dir(root.join(dir))? {
-        let entry = entry?;
+    let at = |what: &'static str, path: &Path| {
+        let path = path.display().to_string();
+        move |error: io::Error| io::Error::new(error.kind(), format!("{what} {path}: {error}"))
+    };
+    let of_dir = root.join(dir);
+    for entry in fs::read_dir(&of_dir).map_err(at("open", &of_dir))? {
+        let entry = entry.map_err(at("list", &of_dir))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if !name.starts_with(prefix) {
             continue;
         }
         let path = format!("{dir}/{name}");
-        let metadata = fs::symlink_metadata(entry.path())?;
+        let metadata = fs::symlink_metadata(entry.path()).map_err(at("stat", &entry.path()))?;
         if metadata.is_dir() {
             found.insert(path.clone(), None);
             walk(root, &path, "", found)?;
         } else {
-            let bytes = fs::read(entry.path())?;
+            let bytes = fs::read(entry.path()).map_err(at("read", &entry.path()))?;
             if bytes.len() as u64 != metadata.len() {
                 return Err(io::Error::other(format!("{path}: {} bytes of {}", bytes.len(), metadata.len())));
             }
