@@ -6,9 +6,10 @@ use fuse::Errno;
 use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use types::Ino;
+use types::{Ino, Name};
 use vfs::{EarlierEnd, Interrupt, RequestId};
 
+use crate::capability::Told;
 use crate::kind::kind_of;
 use crate::reply::{Answer, Shape};
 
@@ -19,8 +20,8 @@ pub(crate) struct Call {
     pub shape: Shape,
     pub stage: Stage,
     pub waited: Waited,
-    /// What the kernel's end is to be brought to before the answer.
-    pub end: Option<EarlierEnd>,
+    /// What comes before the answer.
+    pub before: Option<Before>,
     /// The thread that asked, 0 if it is not in sight.
     pid: u32,
     kind: FuseKind,
@@ -35,6 +36,15 @@ pub(crate) enum Stage {
     Asked,
     /// Written; now being made durable.
     Syncing { len: u32, moved_to: Option<u64>, was_read: bool, waited: Waited },
+}
+
+/// What the kernel is to be told, or made to ask, before a request is answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Before {
+    /// It must have no later end of a file.
+    Lower(EarlierEnd),
+    /// It must not have a directory under this name any more.
+    Drop { parent: Ino, name: Name },
 }
 
 /// Whether other requests may have been answered between a request's arrival and its turn.
@@ -54,7 +64,7 @@ impl Call {
             shape: Shape::Plain,
             stage: Stage::Asked,
             waited: Waited::No,
-            end: None,
+            before: None,
             pid,
             kind,
             operation: None,
@@ -116,6 +126,8 @@ pub struct PendingTable {
     calls: Mutex<FxHashMap<RequestId, Call>>,
     /// References that the kernel got with entries for LOOKUP of "." and "..", which the core did not count.
     uncounted: Mutex<FxHashMap<Ino, u64>>,
+    /// Who is about to take a capability away.
+    pub(crate) capabilities: Told,
 }
 
 impl PendingTable {

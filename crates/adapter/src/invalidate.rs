@@ -30,7 +30,7 @@ use std::{fmt, io, thread};
 use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use types::Ino;
+use types::{Ino, Name};
 use vfs::{EarlierEnd, Invalidation, LaterEnd};
 
 pub use kernel::{KernelCache, Notify};
@@ -116,6 +116,7 @@ impl Invalidator {
 
     /// Carries out an order of the core and reports `job` when it is done. Never blocks.
     pub fn submit(&self, job: u64, list: Vec<Invalidation>) {
+        log::trace!("invalidation {job}: {list:?}");
         let steps = list.into_iter().map(Step::Order).collect();
         self.shared.submit(steps, Done::Job(job));
     }
@@ -132,6 +133,12 @@ impl Invalidator {
     /// Has the kernel know of an earlier end of a file, then calls `then`. Never blocks.
     pub fn lower(&self, end: EarlierEnd, then: Box<dyn FnOnce() + Send>) {
         self.shared.submit([Step::Lower(end)].into(), Done::Call(Some(then)));
+    }
+
+    /// Has the kernel drop a name and what it has below, then calls `then`; at the latest after [`Config::patience`]: the name
+    /// is dropped then when its directory is free. Never blocks.
+    pub fn drop_name(&self, parent: Ino, name: Name, then: Box<dyn FnOnce() + Send>) {
+        self.shared.submit([Step::Drop { parent, name }].into(), Done::Call(Some(then)));
     }
 
     /// Takes back the pages of `len` bytes, at least one, from `offset` on, then calls `then`. Never blocks.
@@ -240,6 +247,8 @@ enum Step {
     End(LaterEnd),
     /// Nothing: the kernel is made to ask for an earlier end of a file.
     Lower(EarlierEnd),
+    /// A name, and everything below it.
+    Drop { parent: Ino, name: Name },
 }
 
 /// Whom to tell that a job is done.
@@ -278,9 +287,11 @@ impl Step {
             Self::Order(
                 Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. },
             ) => CallKind::Prompt,
-            Self::Order(Invalidation::Pages { .. }) | Self::Range { .. } | Self::End(_) | Self::Lower(_) => {
-                CallKind::Pages
-            }
+            Self::Order(Invalidation::Pages { .. })
+            | Self::Range { .. }
+            | Self::End(_)
+            | Self::Lower(_)
+            | Self::Drop { .. } => CallKind::Pages,
         }
     }
 }
@@ -509,12 +520,32 @@ impl Shared {
                 (self.hooks.raised)(*end);
                 (InvalidationKind::End, result)
             }
+            Step::Drop { parent, name } => {
+                self.drop_name(*parent, name.clone());
+                return;
+            }
             Step::Lower(end) => {
                 (self.hooks.lower)(*end);
                 (InvalidationKind::EarlierEnd, Ok(Notified::Done))
             }
         };
         self.count(kind, begun, &result);
+    }
+
+    /// On a thread of its own, which may wait for the lock of the directory long after this has returned.
+    fn drop_name(self: &Arc<Self>, parent: Ino, name: Name) {
+        let this = Arc::clone(self);
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let started = thread::Builder::new().name(format!("{}-drop", self.config.name)).spawn(move || {
+            let begun = Instant::now();
+            let result = this.notify.inval_entry(parent.0, OsStr::from_bytes(name.as_bytes()));
+            this.count(InvalidationKind::EntryDelete, begun, &result);
+            _ = done.send(());
+        });
+        match started {
+            Ok(_) => _ = is_done.recv_timeout(self.config.patience),
+            Err(error) => log::warn!("no thread to drop a name: {error}"),
+        }
     }
 
     fn count(&self, kind: InvalidationKind, begun: Instant, result: &Result<Notified, NotifyError>) {

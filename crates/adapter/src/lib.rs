@@ -14,6 +14,7 @@
 //! blocks there; [`Task`]s on the driver's pool; notifications that may block on the [`Invalidator`]'s alone.
 
 mod call;
+mod capability;
 mod convert;
 mod dir;
 mod errno;

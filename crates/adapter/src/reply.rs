@@ -28,6 +28,16 @@ pub enum Shape {
         /// In bytes.
         size: u32,
     },
+    /// GETXATTR that asks for the length of the file's capability.
+    CapabilityLen {
+        /// The file.
+        ino: Ino,
+    },
+    /// REMOVEXATTR of the file's capability.
+    RemoveCapability {
+        /// The file.
+        ino: Ino,
+    },
     /// SETXATTR: some errors have another number.
     SetXattr,
     /// CREATE.
@@ -129,6 +139,7 @@ impl Answer {
                 Self::Statx(Box::new(statx), ttl_of(keep))
             }
             (Shape::Sized { size }, Reply::Data(data)) => sized(size, data),
+            (Shape::CapabilityLen { .. }, Reply::Data(data)) => sized(0, data),
             (_, Reply::Done) => Self::Done,
             (_, Reply::Entry(entry)) => Self::Entry(entry_of(&entry)),
             (_, Reply::Attr(attr, keep)) => Self::Attr(attr_of(&attr), ttl_of(keep)),

@@ -10,6 +10,7 @@ use types::{Ino, Timespec};
 use vfs::{AllocateMode, MakeSpec, Request};
 use wire::{BYTE_MAX, ByteLock, LockKind, LockOwner};
 
+use crate::capability::CAPABILITY;
 use crate::convert::{FileHandle, kind_of_mode, open_mode_of, timespec_of};
 use crate::dir::DirPacker;
 use crate::linux;
@@ -149,7 +150,11 @@ fn try_translate<'a>(
         }
         Operation::Statfs => (Request::StatFs, Shape::Plain),
         Operation::Getxattr { name, size } => {
-            (Request::GetXattr { ino, name: bytes(name) }, Shape::Sized { size })
+            let shape = match (name.as_bytes(), size) {
+                (CAPABILITY, 0) => Shape::CapabilityLen { ino },
+                _ => Shape::Sized { size },
+            };
+            (Request::GetXattr { ino, name: bytes(name) }, shape)
         }
         Operation::Listxattr { size } => {
             // The kernel says who asks, not what it may: CAP_SYS_ADMIN goes by root.
@@ -160,7 +165,11 @@ fn try_translate<'a>(
             let mode = xattr_mode(flags, acl_kill_sgid)?;
             (Request::SetXattr { ino, name: bytes(name), value: value.into(), mode }, Shape::SetXattr)
         }
-        Operation::Removexattr { name } => (Request::RemoveXattr { ino, name: bytes(name) }, Shape::Plain),
+        Operation::Removexattr { name } => {
+            let is_capability = name.as_bytes() == CAPABILITY;
+            let shape = if is_capability { Shape::RemoveCapability { ino } } else { Shape::Plain };
+            (Request::RemoveXattr { ino, name: bytes(name) }, shape)
+        }
         Operation::Getlk { owner, lock, flock, .. } => {
             (Request::TestLock { lock: test_lock(ino, owner, &lock, flock)? }, Shape::Plain)
         }

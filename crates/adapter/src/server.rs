@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use chunk::SegmentStore;
 use fuse::{Errno, Forget, Handler, Operation};
+use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
 use vfs::{Clock, Core, Keep, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
 
-use crate::call::{Call, PendingTable, Stage, Waited};
+use crate::call::{Before, Call, PendingTable, Stage, Waited};
 use crate::invalidate::Invalidator;
 use crate::lower::Lowering;
 use crate::read;
@@ -142,7 +143,7 @@ impl<D: Driver> Server<D> {
         if !kill_privileges
             && let Some(reply) = driver.with_core(|core, clock| {
                 let reply = core.write_now(clock, ino, offset, data, append)?;
-                note_end(core, &mut call, &reply);
+                note_answer(core, &mut call, &reply);
                 Some(reply)
             })
         {
@@ -161,8 +162,8 @@ impl<D: Driver> Server<D> {
 pub fn answer<D: Driver>(driver: &D, id: RequestId, reply: Reply) {
     match driver.pending().remove(id) {
         Some(mut call) => {
-            let later = match may_move_end(call.shape, &reply) {
-                true => driver.with_core(|core, _| note_end(core, &mut call, &reply)),
+            let later = match may_need_more(call.shape, &reply) {
+                true => driver.with_core(|core, _| note_answer(core, &mut call, &reply)),
                 false => None,
             };
             match later {
@@ -209,9 +210,9 @@ enum Thread {
     Other,
 }
 
-/// Before anything else is asked of the core: what the kernel may have for the end of the file as soon as it is answered,
-/// and what has to be done about that first.
-fn note_end(core: &mut Core, call: &mut Call, reply: &Reply) -> Option<LaterEnd> {
+/// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
+/// about that first.
+fn note_answer(core: &mut Core, call: &mut Call, reply: &Reply) -> Option<LaterEnd> {
     let is_short = |len: usize, wanted: u32| len < wanted as usize;
     match (call.shape, reply) {
         // Nothing may come before this answer.
@@ -221,22 +222,23 @@ fn note_end(core: &mut Core, call: &mut Call, reply: &Reply) -> Option<LaterEnd>
             None
         }
         (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
-            call.end = core.earlier_end_met(ino);
+            call.before = core.earlier_end_met(ino).map(Before::Lower);
             None
         }
         (Shape::Read { ino, len: wanted }, Reply::ReadJob(job)) if is_short(job.len, wanted) => {
-            call.end = core.earlier_end_met(ino);
+            call.before = core.earlier_end_met(ino).map(Before::Lower);
             None
         }
         _ => {
-            call.end = core.earlier_end(reply);
+            let elsewhere = core.seat_before(reply).map(|(parent, name)| Before::Drop { parent, name });
+            call.before = core.earlier_end(reply).map(Before::Lower).or(elsewhere);
             core.later_end(reply)
         }
     }
 }
 
-/// Whether there is anything to [note](note_end).
-fn may_move_end(shape: Shape, reply: &Reply) -> bool {
+/// Whether there is anything to [note](note_answer).
+fn may_need_more(shape: Shape, reply: &Reply) -> bool {
     match reply {
         Reply::Attr(..) | Reply::Entry(..) | Reply::Created(..) | Reply::Written { .. } => true,
         Reply::Data(_) | Reply::ReadJob(_) => matches!(shape, Shape::Read { .. }),
@@ -247,10 +249,11 @@ fn may_move_end(shape: Shape, reply: &Reply) -> bool {
 /// Asks the core, and answers if it does.
 fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) {
     let id = call.id();
+    log::trace!("request {}: {request:?}", id.0);
     call.note_operation(request.kind());
     let replied = driver.with_core(|core, clock| match core.submit(clock, id, request) {
         Some(reply) => {
-            let later = note_end(core, &mut call, &reply);
+            let later = note_answer(core, &mut call, &reply);
             Some((call, reply, later))
         }
         None => {
@@ -270,7 +273,11 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
 fn finish_later<D: Driver>(driver: &D, call: Call, reply: Reply, end: LaterEnd) {
     let answer = answer_of(driver, &call, reply);
     let metrics = Arc::clone(driver.metrics());
-    driver.corrector().raise(end, call.end, Box::new(move || call.finish(&metrics, answer)));
+    let lower = match call.before {
+        Some(Before::Lower(end)) => Some(end),
+        Some(Before::Drop { .. }) | None => None,
+    };
+    driver.corrector().raise(end, lower, Box::new(move || call.finish(&metrics, answer)));
 }
 
 /// Makes an answer of the core's reply, or takes the next step towards one.
@@ -313,11 +320,15 @@ fn finish<D: Driver>(driver: &D, call: Call, reply: Reply) {
     send(driver, call, answer);
 }
 
-/// Answers, once the kernel has no later end of the file than the answer shows.
-fn send<D: Driver>(driver: &D, call: Call, answer: Answer) {
-    let Some(end) = call.end else { return call.finish(driver.metrics(), answer) };
+/// Answers, after what comes before.
+fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
+    let Some(before) = call.before.take() else { return call.finish(driver.metrics(), answer) };
     let metrics = Arc::clone(driver.metrics());
-    driver.corrector().lower(end, Box::new(move || call.finish(&metrics, answer)));
+    let then = Box::new(move || call.finish(&metrics, answer));
+    match before {
+        Before::Lower(end) => driver.corrector().lower(end, then),
+        Before::Drop { parent, name } => driver.corrector().drop_name(parent, name, then),
+    }
 }
 
 /// Answers a GETATTR that the kernel was made to send. READs wait for what comes of it: it waits for nothing.
@@ -332,8 +343,16 @@ fn answer_now<D: Driver>(driver: &D, call: Call, ino: Ino) {
 }
 
 fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
-    if let (Shape::Itself, Reply::Attr(attr, _)) = (call.shape, &reply) {
-        driver.pending().note_uncounted(attr.ino);
+    let pending = driver.pending();
+    match (call.shape, &reply) {
+        (Shape::Itself, Reply::Attr(attr, _)) => pending.note_uncounted(attr.ino),
+        (Shape::CapabilityLen { ino }, Reply::Data(_)) => pending.capabilities.note(call.pid(), ino),
+        (Shape::RemoveCapability { ino }, Reply::Error(FsError::NoAttribute))
+            if pending.capabilities.take(call.pid(), ino) =>
+        {
+            return Answer::Done;
+        }
+        _ => {}
     }
     Answer::of(call.shape, reply).unwrap_or_else(|Misfit| {
         log::error!("the core's reply to a {} request is none that it can have", call.kind().name());
@@ -345,7 +364,7 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
 fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
     let metrics = driver.metrics();
     read::with_bytes(driver.store(), metrics, job, |bytes| match bytes {
-        Some(bytes) if call.end.is_some() => send(driver, call, Answer::Data(bytes.to_vec())),
+        Some(bytes) if call.before.is_some() => send(driver, call, Answer::Data(bytes.to_vec())),
         Some(bytes) => call.finish_data(metrics, bytes),
         None => call.finish(metrics, Answer::Error(Errno::IO)),
     });

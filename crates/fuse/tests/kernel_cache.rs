@@ -458,3 +458,37 @@ fn a_file_that_the_kernel_does_not_have_is_not_found() {
     assert_eq!(mounted.mount.kernel_file(99, generation).unwrap_err(), fuse::Errno::STALE);
     drop(file);
 }
+
+/// A directory that the kernel knows is found elsewhere, where another node has moved it, while a rename of this node
+/// between two other directories waits for its answer.
+fn stat_moved_during_a_rename(drop_old: bool) -> Option<std::io::Result<fs::Metadata>> {
+    let mounted = mount_default()?;
+    for name in ["from", "from/d", "to", "x", "y"] {
+        fs::create_dir(mounted.path(name)).unwrap();
+    }
+    fs::write(mounted.path("from/d/f"), b"").unwrap();
+    fs::write(mounted.path("x/g"), b"").unwrap();
+    let (from, to) = (mounted.fs.ino(ROOT_ID, "from"), mounted.fs.ino(ROOT_ID, "to"));
+    mounted.fs.move_remote(from, "d", to);
+    mounted.notifier.expire_entry(from, OsStr::new("d")).unwrap();
+    if drop_old {
+        mounted.notifier.inval_entry(from, OsStr::new("d")).unwrap();
+    }
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Rename { .. }));
+    let (old, new) = (mounted.path("x/g"), mounted.path("y/g"));
+    let rename = call(move || fs::rename(old, new));
+    mounted.wait_parked(1);
+    let (found, requests) = mounted.requests_during(|| fs::metadata(mounted.path("to/d")));
+    println!("dropped {drop_old}: {:?}, {requests:?}", found.as_ref().map(|_| ()));
+    mounted.fs.release_all();
+    rename.join().unwrap();
+    assert!(fs::metadata(mounted.path("to/d")).is_ok(), "afterwards");
+    Some(found)
+}
+
+#[test]
+fn a_directory_moved_elsewhere_is_stale_during_a_rename_unless_its_old_name_was_dropped() {
+    let Some(found) = stat_moved_during_a_rename(false) else { return };
+    assert_eq!(found.unwrap_err().raw_os_error(), Some(fuse::Errno::STALE.raw_os_error()));
+    assert!(stat_moved_during_a_rename(true).unwrap().is_ok());
+}

@@ -29,6 +29,7 @@ pub(crate) struct Socket {
 impl Link {
     /// Sends to the master. Returns whether it is in this process, so that its outputs are to be handed on.
     pub fn send(&self, message: ToMaster) -> bool {
+        log::trace!("to the master: {message:?}");
         match self {
             Self::Local(service) => {
                 service.tell(LOCAL, message);

@@ -257,6 +257,7 @@ impl Shell {
     /// Takes in a message that came by `link`; one of a link given up is dropped. Outputs wait for
     /// [`pump`](Self::pump).
     pub fn deliver(&self, link: &Link, message: FromMaster) {
+        log::trace!("from the master: {message:?}");
         let is_welcome = matches!(message, FromMaster::Welcome { .. });
         let is_taken = self.with_guarded(|guarded| {
             let is_current = guarded.link.as_deref().is_some_and(|current| current.is_same(link));

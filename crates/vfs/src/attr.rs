@@ -4,7 +4,7 @@ use meta::ops::AttrSet;
 use meta::{Body, FileKind, FsError, Inode, Op};
 use obs::OperationKind;
 use rustc_hash::FxHashMap;
-use types::{Ino, LockMode, ResourceId};
+use types::{Ino, LockMode, Name, ResourceId};
 use wire::{FetchWhat, Want};
 
 use crate::cache::{Found, Place};
@@ -127,6 +127,9 @@ impl Core {
         let mut place = Place::Own;
         if let Some(entry) = self.cache.dirs.get_mut(&parent).and_then(|d| d.entries.get_mut(&cookie)) {
             entry.name_out |= keep_name == Keep::Yes;
+            if attr.kind == FileKind::Directory {
+                self.known.note(attr.ino).seat.take(parent, &entry.dirent.name);
+            }
             if entry.dirent.covered().is_some() {
                 place = Place::Covered(parent, cookie);
             }
@@ -137,6 +140,14 @@ impl Core {
         known.place = place;
         known.attr_out |= keep_attr == Keep::Yes;
         Entry { attr, keep_name, keep_attr }
+    }
+
+    /// A name to drop before `reply` is given to the kernel: it has that directory there, and finds it elsewhere now.
+    pub fn seat_before(&mut self, reply: &Reply) -> Option<(Ino, Name)> {
+        let Reply::Entry(Entry { attr: Attr { ino, kind: FileKind::Directory, .. }, .. }) = reply else {
+            return None;
+        };
+        self.known.get_mut(ino)?.seat.take_before()
     }
 
     /// An entry of an inode without a name.

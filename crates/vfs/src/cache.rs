@@ -56,6 +56,11 @@ pub struct CachedEntry {
 }
 
 impl CachedEntry {
+    /// Its inode, and whether the record of that is here.
+    pub fn ino_and_covered(&self) -> (Ino, bool) {
+        (self.dirent.ino, self.dirent.covered().is_some())
+    }
+
     /// Bytes it takes, about.
     fn weight(&self) -> usize {
         let inode = self.dirent.covered().map_or(0, |inode| {

@@ -3,23 +3,41 @@
 //! The change takes effect in this node's cache at once. What the kernel may still show of the old state is
 //! taken back, and only then is the forget acknowledged, which lets the change complete.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use meta::{Change, Content};
 use types::{Ino, LockMode, ResourceId};
 use wire::ToMaster;
 
-use crate::cache::Place;
+use crate::cache::{CachedEntry, Place};
 use crate::core::Core;
 use crate::outputs::Invalidation;
 use crate::revoke::Purpose;
+
+/// What changes of others make out of date in the kernel.
+#[derive(Debug, Default)]
+struct Stale {
+    /// Names and listings.
+    names: Vec<Invalidation>,
+    /// Inodes whose attributes are another's, and whether their content is too. Pages of a content that stays are not taken
+    /// back: a read that fills one may be waiting for somebody who waits for this.
+    inodes: BTreeMap<Ino, bool>,
+    directories: BTreeSet<Ino>,
+}
+
+impl Stale {
+    fn note(&mut self, ino: Ino, has_content: bool) {
+        *self.inodes.entry(ino).or_default() |= has_content;
+    }
+}
 
 impl Core {
     pub(crate) fn on_forget(&mut self, seq: u64, changes: Vec<Change>, removed: Vec<Ino>) {
         self.metrics.forgets_received.add(1);
         self.unsynced_at_master = true;
-        let (mut list, mut inos) = (Vec::new(), Vec::new());
-        let mut touched = Vec::new();
+        let mut stale = Stale::default();
         for change in &changes {
-            self.note_forgotten(change, &mut list, &mut inos, &mut touched);
+            self.note_forgotten(change, &mut stale);
             self.cache.apply(change);
             if let Change::PutAttr { ino, .. } = change {
                 self.cache.sole_orphans.remove(ino);
@@ -46,17 +64,14 @@ impl Core {
                 open.push(ino);
             }
         }
-        touched.sort_unstable();
-        touched.dedup();
-        for dir in touched {
+        let Stale { names: mut list, inodes, directories } = stale;
+        for dir in directories {
             self.note_foreign_change(dir);
         }
-        inos.sort_unstable();
-        inos.dedup();
         let mut pages = Vec::new();
-        for ino in inos {
+        for (ino, has_content) in inodes {
             match self.known.get(&ino) {
-                Some(known) if known.pages_out => {
+                Some(known) if known.pages_out && has_content => {
                     list.push(Invalidation::Pages { ino });
                     pages.push(ino);
                 }
@@ -91,44 +106,38 @@ impl Core {
         }
     }
 
-    /// What one change makes out of date: names, listings, and inodes whose attributes or pages are out.
-    fn note_forgotten(
-        &mut self,
-        change: &Change,
-        list: &mut Vec<Invalidation>,
-        inos: &mut Vec<Ino>,
-        touched: &mut Vec<Ino>,
-    ) {
+    /// What one change makes out of date.
+    fn note_forgotten(&mut self, change: &Change, stale: &mut Stale) {
         match change {
             Change::PutEntry { parent, cookie, entry } => {
                 self.drop_stale_live(entry.ino, entry.covered().is_some());
                 if self.is_moved_only(*parent, *cookie, entry) {
                     return;
                 }
-                touched.push(*parent);
-                inos.push(entry.ino);
+                stale.directories.insert(*parent);
+                stale.note(entry.ino, self.changes_content(*parent, *cookie, entry));
                 self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
                 let Some(dir) = self.cache.dirs.get_mut(parent) else { return };
                 let was_negative = dir.negatives.remove(&entry.name);
                 let replaced = dir.entries.get(cookie).filter(|old| old.dirent.ino != entry.ino);
                 let was_other = replaced.is_some_and(|old| old.name_out);
-                if let Some(ino) = replaced.map(|old| old.dirent.ino) {
-                    inos.push(ino);
+                if let Some((ino, was_covered)) = replaced.map(CachedEntry::ino_and_covered) {
+                    stale.note(ino, was_covered);
                     self.keep_old_content(ino, None);
                 }
                 if was_negative || was_other {
-                    list.push(Invalidation::Name { parent: *parent, name: entry.name.clone() });
+                    stale.names.push(Invalidation::Name { parent: *parent, name: entry.name.clone() });
                 }
             }
             Change::DeleteEntry { parent, cookie, name } => {
-                touched.push(*parent);
+                stale.directories.insert(*parent);
                 let old = self.cache.dirs.get(parent).and_then(|d| d.entries.get(cookie));
                 let Some(old) = old else { return };
-                let ino = old.dirent.ino;
+                let (ino, was_covered) = old.ino_and_covered();
                 if old.name_out {
-                    list.push(Invalidation::Name { parent: *parent, name: name.clone() });
+                    stale.names.push(Invalidation::Name { parent: *parent, name: name.clone() });
                 }
-                inos.push(ino);
+                stale.note(ino, was_covered);
                 self.keep_old_content(ino, None);
             }
             Change::PutDirectory { ino, .. } => {
@@ -136,20 +145,20 @@ impl Core {
                     self.cache.dirs.get_mut(ino).is_some_and(|d| std::mem::take(&mut d.kernel_has_self));
                 let has_attr = self.known.get_mut(ino).is_some_and(|k| std::mem::take(&mut k.attr_out));
                 if has_self || has_attr {
-                    list.push(Invalidation::Directory { ino: *ino });
+                    stale.names.push(Invalidation::Directory { ino: *ino });
                 }
             }
-            Change::PutAttr { ino, .. } => inos.push(*ino),
+            Change::PutAttr { ino, .. } => stale.note(*ino, false),
             Change::PutContent { ino, content } => {
                 self.drop_stale_live(*ino, true);
                 let old = self.cache.owns.get(ino).and_then(|own| own.content.as_ref());
                 if old.is_some_and(|old| is_same_but_for_place(old, content)) {
                     return;
                 }
-                inos.push(*ino);
+                stale.note(*ino, true);
                 self.keep_old_content(*ino, Some(content));
             }
-            Change::DeleteInode { ino, .. } => inos.push(*ino),
+            Change::DeleteInode { ino, .. } => stale.note(*ino, true),
             Change::PutExtentPage { ino, page, .. } => {
                 self.drop_stale_live(*ino, true);
                 if let Some(pages) = self.pages.get_mut(ino) {
@@ -181,6 +190,18 @@ impl Core {
         if has_content && self.live.remove(&ino).is_some() {
             self.dirty_files.remove(&ino);
             log::error!("content of ino {ino} that could not be stored is lost: it changed elsewhere");
+        }
+    }
+
+    /// Whether an entry changes what its inode holds, or under which right it may be read. Of an inode with tokens of its own it
+    /// does neither.
+    fn changes_content(&self, parent: Ino, cookie: meta::Cookie, new: &meta::Dirent) -> bool {
+        let old = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie)).map(|e| &e.dirent);
+        let old = old.filter(|old| old.ino == new.ino).and_then(|old| old.covered());
+        match (old, new.covered()) {
+            (Some(old), Some(new)) => old.content != new.content,
+            (None, Some(_)) | (Some(_), None) => true,
+            (None, None) => matches!(self.place(new.ino), Place::Covered(..)),
         }
     }
 

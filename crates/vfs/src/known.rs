@@ -2,7 +2,7 @@
 
 use meta::FsError;
 use rustc_hash::FxHashMap;
-use types::Ino;
+use types::{Ino, Name};
 
 use crate::cache::Place;
 use crate::ends::End;
@@ -21,6 +21,8 @@ pub struct Known {
     pub pages_out: bool,
     /// What the kernel has for its end.
     pub(crate) end: End,
+    /// Of a directory: where the kernel has it.
+    pub(crate) seat: Seat,
     /// Whether a read was answered since direct writes last had its pages taken back.
     pub was_read: bool,
     /// Handles open for reading only.
@@ -47,6 +49,7 @@ impl Known {
             attr_out: false,
             pages_out: false,
             end: End::default(),
+            seat: Seat::default(),
             was_read: false,
             readers: 0,
             writers: 0,
@@ -61,6 +64,39 @@ impl Known {
     /// Whether some handle is open.
     pub fn is_open(&self) -> bool {
         self.readers + self.writers > 0
+    }
+}
+
+/// Where the kernel has a directory: in one place only, other than files.
+///
+/// Finding it in another, where a node has moved it, the kernel moves what it has, and answers ESTALE if that takes locks
+/// that others hold: a rename between two directories that waits for its answer is enough (fuse: `kernel_cache.rs`).
+/// It has nothing to move once the old name was dropped, and nothing below it is in use.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    now: Option<Box<(Ino, Name)>>,
+    /// To be dropped before the kernel is told of it in another place.
+    before: Option<Box<(Ino, Name)>>,
+}
+
+impl Seat {
+    /// The kernel is told of the directory as `name` in `parent`.
+    pub(crate) fn take(&mut self, parent: Ino, name: &Name) {
+        let new = Box::new((parent, name.clone()));
+        if self.is_elsewhere(parent) {
+            self.before = self.now.take();
+        }
+        self.now = Some(new);
+    }
+
+    /// Whether the kernel has it in another directory.
+    pub(crate) fn is_elsewhere(&self, parent: Ino) -> bool {
+        self.now.as_ref().is_some_and(|now| now.0 != parent)
+    }
+
+    /// What to drop, once.
+    pub(crate) fn take_before(&mut self) -> Option<(Ino, Name)> {
+        self.before.take().map(|before| *before)
     }
 }
 

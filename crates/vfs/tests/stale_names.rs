@@ -137,3 +137,58 @@ fn covering_root(request: u64, has_name: bool) -> FromMaster {
     }
     answer
 }
+
+/// A kernel that finds a directory in another place than it has it moves it, if nobody holds the locks for that: its old name
+/// is dropped before it is told of the new one.
+#[test]
+fn a_directory_that_another_node_moved_is_dropped_where_it_was() {
+    let store = Arc::new(MemStore::new());
+    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+    core.hello(CLOCK, 1, 1, String::new(), String::new());
+    core.handle_message(CLOCK, welcome(1_000_000_000));
+    core.handle_message(CLOCK, reserved());
+    let (to, moved) = (Ino(60), Ino(61));
+    let mut ask = |id: u64, parent: Ino, name: &[u8]| {
+        let mut reply = core.submit(CLOCK, RequestId(id), Request::Lookup { parent, name: name.into() });
+        while let Some(output) = core.poll_output() {
+            match output {
+                Output::Reply(_, told) => reply = Some(told),
+                Output::Send(ToMaster::Acquire { request, want: Want::Directory { ino }, .. }) => {
+                    // The moved one is in both: what the kernel is told is the point here.
+                    let names: &[(&[u8], Ino)] = match ino {
+                        Ino::ROOT => &[(b"to", to), (b"d", moved), (b"e", moved)],
+                        ino if ino == to => &[(b"d", moved)],
+                        _ => &[],
+                    };
+                    core.handle_message(CLOCK, directory(request, ino, names));
+                }
+                _ => {}
+            }
+        }
+        let reply = reply.unwrap();
+        assert!(matches!(reply, Reply::Entry(_)), "{reply:?}");
+        core.seat_before(&reply)
+    };
+    assert_eq!(ask(1, Ino::ROOT, b"to"), None);
+    assert_eq!(ask(2, Ino::ROOT, b"d"), None);
+    assert_eq!(ask(3, Ino::ROOT, b"d"), None);
+    // Within one directory the kernel needs no more than it has.
+    assert_eq!(ask(4, Ino::ROOT, b"e"), None);
+    assert_eq!(ask(5, to, b"d"), Some((Ino::ROOT, Name::new(b"e").unwrap())));
+    assert_eq!(ask(6, to, b"d"), None);
+}
+
+fn directory(request: u64, ino: Ino, names: &[(&[u8], Ino)]) -> FromMaster {
+    let mut grant = root_grant();
+    grant.mode = types::LockMode::Pr;
+    grant.resource = types::ResourceId::dir(ino);
+    if let GrantData::Directory { listing, .. } = &mut grant.data {
+        for (name, child) in names {
+            let (cookie, _) = Cookie::range_of(CookieKey([9; 16]).hash(name));
+            let (name, kind) = (Name::new(name).unwrap(), FileKind::Directory);
+            listing.entries.push((cookie, Dirent { name, ino: *child, child: Child::Own { kind } }));
+        }
+        listing.entries.sort_by_key(|(cookie, _)| *cookie);
+    }
+    FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 1, glimpse: None }
+}

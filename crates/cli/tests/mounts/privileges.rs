@@ -1,7 +1,12 @@
 //! Privileges of files that go with a change, and files replaced while the other node has them open.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use rustix::fs::XattrFlags;
+use rustix::process::Uid;
 use serde_json::{Value as Json, json};
 
 use crate::lab::{Lab, Mount, Partner};
@@ -134,4 +139,79 @@ fn a_file_replaced_elsewhere_is_whole_until_its_last_close() {
     a.unmount(&lab);
     let again = lab.mount("a");
     assert_eq!(fs::read_dir(&again.root).expect("listed").count(), 0);
+}
+
+/// Goal: a write that has to take a privilege away first waits for nobody who waits for its pages. Method: root and an
+/// ordinary user write parts of pages of one file on both nodes, which others read, give a capability and attributes that do
+/// not fit into the record; everybody gets on, and nothing fails.
+#[test]
+fn writes_go_on_while_privileges_come_and_go() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    let name = "contended";
+    fs::write(mounts[0].path(name), vec![b'x'; LEN]).expect("made");
+    fs::set_permissions(mounts[0].path(name), fs::Permissions::from_mode(0o666)).expect("set");
+    let until = Instant::now() + Duration::from_secs(4);
+    let capability = (0..NET_RAW.len()).step_by(2).map(|at| u8::from_str_radix(&NET_RAW[at..at + 2], 16));
+    let capability: Vec<u8> = capability.collect::<Result<_, _>>().expect("a number in hexadecimal");
+    let capability = &capability;
+    let counts: Vec<(String, u64)> = std::thread::scope(|scope| {
+        let workers = mounts.iter().flat_map(|mount| {
+            let path = mount.path(name);
+            ROLES.map(|role| (path.clone(), role, format!("{role:?} at {}", mount.root.display())))
+        });
+        let started: Vec<_> = workers
+            .map(|(path, role, who)| (who, scope.spawn(move || contend(&path, role, capability, until))))
+            .collect();
+        started.into_iter().map(|(who, thread)| (who, thread.join().expect("it gets on"))).collect()
+    });
+    println!("{counts:?}");
+    assert!(counts.iter().all(|(_, count)| *count >= 3), "{counts:?}");
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+const LEN: usize = 20_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Writer,
+    OrdinaryWriter,
+    Reader,
+    Giver,
+    Tagger,
+}
+
+const ROLES: [Role; 5] = [Role::Writer, Role::OrdinaryWriter, Role::Reader, Role::Giver, Role::Tagger];
+
+/// Does the same to a file again and again; returns how often.
+fn contend(path: &Path, role: Role, capability: &[u8], until: Instant) -> u64 {
+    let file = File::options().read(true).write(true).open(path).expect("opened");
+    if let Role::OrdinaryWriter = role {
+        let nobody = Uid::from_raw(NOBODY);
+        // Of this thread alone.
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");
+    }
+    let mut count = 0;
+    while Instant::now() < until {
+        let began = Instant::now();
+        let at = count * 37 % (LEN as u64 - 5000);
+        match role {
+            Role::Writer | Role::OrdinaryWriter => file.write_all_at(b"0123456789", at).expect("written"),
+            Role::Reader => file.read_exact_at(&mut [0; 5000], at).expect("read"),
+            Role::Giver => set_xattr(path, CAPABILITY, capability),
+            Role::Tagger => set_xattr(path, "user.large", &[count as u8; 3000]),
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{role:?}: {:?}", began.elapsed());
+        count += 1;
+        if let Role::Giver | Role::Tagger = role {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    count
+}
+
+fn set_xattr(path: &Path, name: &str, value: &[u8]) {
+    rustix::fs::setxattr(path, name, value, XattrFlags::empty()).expect("set");
 }

@@ -173,6 +173,13 @@ impl MemFs {
         self.nodes.lock().get_mut(&parent).unwrap().children.remove(OsStr::new(name));
     }
 
+    /// As another node would rename.
+    pub fn move_remote(&self, parent: u64, name: &str, new_parent: u64) {
+        let mut nodes = self.nodes.lock();
+        let moved = nodes.get_mut(&parent).unwrap().children.remove(OsStr::new(name)).unwrap();
+        nodes.get_mut(&new_parent).unwrap().children.insert(name.into(), moved);
+    }
+
     pub fn ino(&self, parent: u64, name: &str) -> u64 {
         self.nodes.lock()[&parent].children[OsStr::new(name)]
     }
