@@ -138,7 +138,7 @@ impl Invalidator {
     /// Has the kernel drop a name and what it has below, then calls `then`; at the latest after [`Config::patience`]: the name
     /// is dropped then when its directory is free. Never blocks.
     pub fn drop_name(&self, parent: Ino, name: Name, then: Box<dyn FnOnce() + Send>) {
-        self.shared.submit([Step::Drop { parent, name }].into(), Done::Call(Some(then)));
+        self.shared.submit([Step::Order(Invalidation::Drop { parent, name })].into(), Done::Call(Some(then)));
     }
 
     /// Takes back the pages of `len` bytes, at least one, from `offset` on, then calls `then`. Never blocks.
@@ -247,8 +247,6 @@ enum Step {
     End(LaterEnd),
     /// Nothing: the kernel is made to ask for an earlier end of a file.
     Lower(EarlierEnd),
-    /// A name, and everything below it.
-    Drop { parent: Ino, name: Name },
 }
 
 /// Whom to tell that a job is done.
@@ -287,11 +285,10 @@ impl Step {
             Self::Order(
                 Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. },
             ) => CallKind::Prompt,
-            Self::Order(Invalidation::Pages { .. })
+            Self::Order(Invalidation::Pages { .. } | Invalidation::Drop { .. })
             | Self::Range { .. }
             | Self::End(_)
-            | Self::Lower(_)
-            | Self::Drop { .. } => CallKind::Pages,
+            | Self::Lower(_) => CallKind::Pages,
         }
     }
 }
@@ -520,7 +517,7 @@ impl Shared {
                 (self.hooks.raised)(*end);
                 (InvalidationKind::End, result)
             }
-            Step::Drop { parent, name } => {
+            Step::Order(Invalidation::Drop { parent, name }) => {
                 self.drop_name(*parent, name.clone());
                 return;
             }

@@ -150,9 +150,11 @@ impl Kernel {
                 pending.reads.contains(parent) || pending.changes.contains(parent)
             }
             Invalidation::Pages { ino } => pending.pages == Some(*ino),
-            Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. } => {
-                false
-            }
+            // A drop that is kept waiting goes on by itself.
+            Invalidation::Renamed { .. }
+            | Invalidation::Drop { .. }
+            | Invalidation::Directory { .. }
+            | Invalidation::Attr { .. } => false,
         })
     }
 
@@ -195,6 +197,8 @@ impl Kernel {
                 self.attrs.remove(parent);
             }
             Invalidation::Renamed { .. } => self.names.clear(),
+            // It takes nothing away that others count on.
+            Invalidation::Drop { .. } => {}
             Invalidation::Directory { ino } | Invalidation::Attr { ino } => drop(self.attrs.remove(ino)),
             Invalidation::Pages { ino } => {
                 self.attrs.remove(ino);

@@ -23,6 +23,8 @@ struct Stale {
     /// back: a read that fills one may be waiting for somebody who waits for this.
     inodes: BTreeMap<Ino, bool>,
     directories: BTreeSet<Ino>,
+    /// Old places of directories.
+    seats: Vec<Invalidation>,
 }
 
 impl Stale {
@@ -64,7 +66,10 @@ impl Core {
                 open.push(ino);
             }
         }
-        let Stale { names: mut list, inodes, directories } = stale;
+        let Stale { names: mut list, inodes, directories, seats } = stale;
+        if !seats.is_empty() {
+            self.invalidate(Purpose::Alone, seats, Vec::new());
+        }
         for dir in directories {
             self.note_foreign_change(dir);
         }
@@ -138,6 +143,9 @@ impl Core {
                     stale.names.push(Invalidation::Name { parent: *parent, name: name.clone() });
                 }
                 stale.note(ino, was_covered);
+                if self.known.get(&ino).is_some_and(|known| known.seat.is_at(*parent, name)) {
+                    stale.seats.push(Invalidation::Drop { parent: *parent, name: name.clone() });
+                }
                 self.keep_old_content(ino, None);
             }
             Change::PutDirectory { ino, .. } => {

@@ -89,6 +89,11 @@ impl Seat {
         self.now = Some(new);
     }
 
+    /// Whether the kernel has it there.
+    pub(crate) fn is_at(&self, parent: Ino, name: &Name) -> bool {
+        self.now.as_ref().is_some_and(|now| now.0 == parent && now.1 == *name)
+    }
+
     /// Whether the kernel has it in another directory.
     pub(crate) fn is_elsewhere(&self, parent: Ino) -> bool {
         self.now.as_ref().is_some_and(|now| now.0 != parent)

@@ -71,6 +71,14 @@ pub enum Invalidation {
         /// New name.
         name: Name,
     },
+    /// A directory under a name that it does not have any more, with everything below it. Nobody relies on it: it may come
+    /// late or not at all where an operation of this kernel holds the parent.
+    Drop {
+        /// The parent.
+        parent: Ino,
+        /// Its old name.
+        name: Name,
+    },
     /// A directory's attributes and listing.
     Directory {
         /// The directory.

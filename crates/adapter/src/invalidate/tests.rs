@@ -394,6 +394,27 @@ fn a_range_is_taken_back_before_its_owner_goes_on() {
 }
 
 #[test]
+fn a_name_is_dropped_before_its_owner_goes_on_who_waits_no_longer_than_patience() {
+    let bench = bench(patience(NEVER));
+    let (sender, receiver) = channel();
+    let owner = |sender: std::sync::mpsc::Sender<Vec<String>>, kernel: Arc<FakeKernel>| {
+        Box::new(move || _ = sender.send(kernel.begun()))
+    };
+    let dropped = |name: &[u8]| Name::new(name).unwrap();
+    bench.invalidator.drop_name(Ino(3), dropped(b"d"), owner(sender.clone(), bench.kernel.clone()));
+    assert_eq!(receiver.recv_timeout(LONG).unwrap(), ["entry 3 d"]);
+
+    let bench = self::bench(patience(AT_ONCE));
+    bench.kernel.block("entry 3 e");
+    bench.invalidator.drop_name(Ino(3), dropped(b"e"), owner(sender, bench.kernel.clone()));
+    receiver.recv_timeout(LONG).unwrap();
+    // It goes on by itself, and holds nobody up.
+    bench.pass(1);
+    bench.kernel.unblock("entry 3 e");
+    bench.kernel.wait_for("entry 3 e");
+}
+
+#[test]
 fn a_panicking_report_ends_no_thread() {
     let bench = bench(patience(NEVER));
     for _ in 0..20 {
