@@ -149,13 +149,7 @@ fn try_translate<'a>(
             (Request::ReadDir { ino, after: offset, plus: true, sink }, Shape::Plain)
         }
         Operation::Statfs => (Request::StatFs, Shape::Plain),
-        Operation::Getxattr { name, size } => {
-            let shape = match (name.as_bytes(), size) {
-                (CAPABILITY, 0) => Shape::CapabilityLen { ino },
-                _ => Shape::Sized { size },
-            };
-            (Request::GetXattr { ino, name: bytes(name) }, shape)
-        }
+        Operation::Getxattr { name, size } => get_xattr(ino, name, size),
         Operation::Listxattr { size } => {
             // The kernel says who asks, not what it may: CAP_SYS_ADMIN goes by root.
             let request = Request::ListXattr { ino, is_trusted: header.uid == ROOT };
@@ -165,11 +159,7 @@ fn try_translate<'a>(
             let mode = xattr_mode(flags, acl_kill_sgid)?;
             (Request::SetXattr { ino, name: bytes(name), value: value.into(), mode }, Shape::SetXattr)
         }
-        Operation::Removexattr { name } => {
-            let is_capability = name.as_bytes() == CAPABILITY;
-            let shape = if is_capability { Shape::RemoveCapability { ino } } else { Shape::Plain };
-            (Request::RemoveXattr { ino, name: bytes(name) }, shape)
-        }
+        Operation::Removexattr { name } => remove_xattr(ino, name),
         Operation::Getlk { owner, lock, flock, .. } => {
             (Request::TestLock { lock: test_lock(ino, owner, &lock, flock)? }, Shape::Plain)
         }
@@ -219,6 +209,20 @@ fn lookup(ino: Ino, name: &OsStr) -> (Request, Shape) {
         b".." => (Request::Parent { ino }, Shape::Itself),
         name => (Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup),
     }
+}
+
+fn get_xattr(ino: Ino, name: &OsStr, size: u32) -> (Request, Shape) {
+    let shape = match (name.as_bytes(), size) {
+        (CAPABILITY, 0) => Shape::CapabilityLen { ino },
+        _ => Shape::Sized { size },
+    };
+    (Request::GetXattr { ino, name: bytes(name) }, shape)
+}
+
+fn remove_xattr(ino: Ino, name: &OsStr) -> (Request, Shape) {
+    let is_capability = name.as_bytes() == CAPABILITY;
+    let shape = if is_capability { Shape::RemoveCapability { ino } } else { Shape::Plain };
+    (Request::RemoveXattr { ino, name: bytes(name) }, shape)
 }
 
 fn read(ino: Ino, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
