@@ -3,10 +3,15 @@
 //! The kernel cannot be told of an earlier end. It takes one from an answer to GETATTR, and from a short answer to READ only
 //! where nothing moved since it asked; it fills the rest of the page with zeros in any case, and reads up to the end it
 //! has. So before a READ is answered that met an end before the kernel's, the node looks at what the kernel has, through
-//! its own mount, and if need be sends itself a GETATTR that way ([`fuse::mount::KernelFile`]).
+//! its own mount, and if need be has it ask that way ([`fuse::mount::KernelFile`]).
 //!
-//! No lock is held while the kernel is asked. The GETATTR is answered at once ([`Lowering::asks`]): what it waits for in the
-//! kernel are READs of pages behind the new end, and those wait for nothing but to see the new end.
+//! Having taken an end, the kernel drops the pages behind it, for which it waits until READs have filled them: those are
+//! answered by then, and whose read it was may write. What is written would be dropped as well, even before it is sent. So the kernel
+//! asks by a SETATTR, which holds the lock that writes wait for. Where that lock is held for longer, perhaps by who waits for
+//! the very answer, it asks by a GETATTR, and an answer that holds no pages waits until the pages are gone.
+//!
+//! No lock is held while the kernel is asked. It is answered at once ([`Lowering::turn`]): what it waits for are READs
+//! of pages behind the new end, and those wait for nothing but to see the new end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,9 +38,43 @@ pub struct Lowering {
 /// A thread that has the kernel ask.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
-    ino: Ino,
+    /// What for.
+    end: EarlierEnd,
     /// As the kernel names it in a request.
     thread: u32,
+    how: How,
+    stage: Stage,
+    since: Instant,
+}
+
+/// What the kernel is made to ask by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// SETATTR, under the lock of the file.
+    Locked,
+    /// GETATTR.
+    Free,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The question has not come.
+    Queued,
+    /// It is answered, and the kernel drops pages.
+    Answered,
+    /// It will be refused.
+    Refused,
+}
+
+/// What is to be done about a question of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It was not made to ask.
+    Other,
+    /// It is to be answered at once.
+    Now(EarlierEnd),
+    /// It comes too late.
+    Never,
 }
 
 impl Lowering {
@@ -63,15 +102,18 @@ impl Lowering {
         loop {
             let has = file.size().ok()?;
             if has <= now()? {
+                if end.told.is_some() {
+                    self.wait_while(deadline, |asking| asking.is_of(end.ino) && asking.how == How::Free);
+                }
                 return Some(has);
             }
-            if !self.is_asking(end.ino) {
+            if let Some(how) = self.next_question(end.ino) {
                 if asked == ASKED_MAX {
                     log::debug!("the kernel has a later end of ino {} than there is: {has}", end.ino);
                     return None;
                 }
                 asked += 1;
-                self.ask(end.ino, Arc::clone(&file));
+                self.ask(end, how, Arc::clone(&file));
             }
             if Instant::now() > deadline {
                 log::warn!("the kernel does not ask for the end of ino {}", end.ino);
@@ -84,35 +126,74 @@ impl Lowering {
 
     /// Waits until nothing that was asked of the kernel for `ino` can touch pages that it is given from here on.
     pub fn wait(&self, ino: Ino) {
-        let deadline = Instant::now() + PATIENCE;
+        if self.wait_while(Instant::now() + QUEUED_MAX, |asking| asking.is_of(ino)) {
+            return;
+        }
+        // What holds the lock of the file may be waiting for who waits here.
+        for asking in self.running.lock().iter_mut().filter(|asking| asking.is_of(ino)) {
+            if asking.stage == Stage::Queued {
+                asking.stage = Stage::Refused;
+            }
+        }
+        if !self.wait_while(Instant::now() + PATIENCE, |asking| asking.is_of(ino)) {
+            log::warn!("the kernel still drops pages behind an older end of ino {ino}");
+        }
+    }
+
+    /// What is to be done about a question of a thread; it counts as answered from here on.
+    pub fn turn(&self, thread: u32) -> Turn {
         let mut running = self.running.lock();
-        while running.iter().any(|asking| asking.ino == ino) {
-            if self.ended.wait_until(&mut running, deadline).timed_out() {
-                return log::warn!("the kernel still drops pages behind an older end of ino {ino}");
+        match running.iter_mut().find(|asking| asking.thread == thread) {
+            None => Turn::Other,
+            Some(asking) if asking.stage == Stage::Refused => Turn::Never,
+            Some(asking) => {
+                asking.stage = Stage::Answered;
+                Turn::Now(asking.end)
             }
         }
     }
 
-    /// Whether a thread is one whose questions are to be answered at once.
-    pub fn asks(&self, thread: u32) -> bool {
-        self.running.lock().iter().any(|asking| asking.thread == thread)
+    /// How the kernel is to be asked next for the end of a file; `None` if it is being asked.
+    fn next_question(&self, ino: Ino) -> Option<How> {
+        let running = self.running.lock();
+        let mut of_it = running.iter().filter(|asking| asking.is_of(ino)).peekable();
+        if of_it.peek().is_none() {
+            return Some(How::Locked);
+        }
+        of_it.all(|asking| asking.is_stuck()).then_some(How::Free)
     }
 
-    fn is_asking(&self, ino: Ino) -> bool {
-        self.running.lock().iter().any(|asking| asking.ino == ino)
+    /// False if it takes too long.
+    fn wait_while(&self, deadline: Instant, goes_on: impl Fn(&Asking) -> bool) -> bool {
+        let mut running = self.running.lock();
+        while running.iter().any(&goes_on) {
+            if self.ended.wait_until(&mut running, deadline).timed_out() {
+                return !running.iter().any(&goes_on);
+            }
+        }
+        true
     }
 
     /// Has the kernel ask, on a thread of its own: it drops pages before the call returns, and waits for READs of them.
-    fn ask(self: &Arc<Self>, ino: Ino, file: Arc<KernelFile>) {
+    fn ask(self: &Arc<Self>, end: EarlierEnd, how: How, file: Arc<KernelFile>) {
         let this = Arc::clone(self);
         // Entered here, so that it is seen as soon as this returns.
         let (begin, begins) = std::sync::mpsc::sync_channel(1);
         let asked = thread::Builder::new().name("lower".to_owned()).spawn(move || {
             let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-            this.running.lock().push(Asking { ino, thread });
+            let asking = Asking { end, thread, how, stage: Stage::Queued, since: Instant::now() };
+            this.running.lock().push(asking);
             _ = begin.send(());
-            if let Err(errno) = file.refresh() {
-                log::debug!("the end of ino {ino} is not here: {errno}");
+            let asked = match how {
+                How::Free => file.refresh(),
+                How::Locked => match file.refresh_locked() {
+                    // Nor does anybody write there.
+                    Err(Errno::ROFS) => file.refresh(),
+                    asked => asked,
+                },
+            };
+            if let Err(errno) = asked {
+                log::debug!("the end of ino {} is not here: {errno}", end.ino);
             }
             drop(file);
             this.running.lock().retain(|asking| asking.thread != thread);
@@ -120,7 +201,7 @@ impl Lowering {
         });
         match asked {
             Ok(_) => _ = begins.recv(),
-            Err(error) => log::warn!("no thread to lower the end of ino {ino}: {error}"),
+            Err(error) => log::warn!("no thread to lower the end of ino {}: {error}", end.ino),
         }
     }
 
@@ -133,8 +214,22 @@ impl Lowering {
     }
 }
 
+impl Asking {
+    /// Whether it may yet have pages of `ino` dropped.
+    fn is_of(&self, ino: Ino) -> bool {
+        self.end.ino == ino && self.stage != Stage::Refused
+    }
+
+    /// Whether somebody holds the lock of the file for longer.
+    fn is_stuck(&self) -> bool {
+        self.how == How::Locked && self.stage == Stage::Queued && self.since.elapsed() > QUEUED_MAX
+    }
+}
+
 /// How long the kernel may take. All it waits for are answers.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the lock of a file may be awaited.
+const QUEUED_MAX: Duration = Duration::from_millis(5);
 /// How often the kernel is made to ask.
 const ASKED_MAX: u32 = 10;
 /// Between two looks.

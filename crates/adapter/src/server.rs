@@ -10,11 +10,11 @@ use fuse::{Errno, Forget, Handler, Operation};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{Clock, Core, Keep, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Core, EarlierEnd, Keep, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
 
 use crate::call::{Before, Call, PendingTable, Stage, Waited};
 use crate::invalidate::Invalidator;
-use crate::lower::Lowering;
+use crate::lower::{Lowering, Turn};
 use crate::read;
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{Translated, WriteCall, translate};
@@ -83,10 +83,14 @@ impl<D: Driver> Handler for Server<D> {
                 return call.finish_malformed(driver.metrics());
             }
         };
-        if let (Operation::Getattr { .. }, Some(lowering)) = (&operation, driver.lowering())
-            && lowering.asks(call.pid())
+        if let (Operation::Getattr { .. } | Operation::Setattr(_), Some(lowering)) =
+            (&operation, driver.lowering())
         {
-            return answer_now(driver, call, Ino(request.header.nodeid));
+            match lowering.turn(call.pid()) {
+                Turn::Other => {}
+                Turn::Now(end) => return answer_now(driver, call, end),
+                Turn::Never => return call.finish(driver.metrics(), Answer::Error(Errno::AGAIN)),
+            }
         }
         match translate(request.header, operation, || driver.wall()) {
             Translated::Answer(answer) => call.finish(driver.metrics(), answer),
@@ -221,6 +225,10 @@ fn note_answer(core: &mut Core, call: &mut Call, reply: &Reply) -> Option<LaterE
             core.end_written(ino, end);
             None
         }
+        (Shape::Write(WriteShape { ino, offset, end: None, .. }), Reply::Written { len, .. }) => {
+            core.end_moved(ino, offset.saturating_add(u64::from(*len)));
+            None
+        }
         (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
             call.before = core.earlier_end_met(ino).map(Before::Lower);
             None
@@ -229,6 +237,8 @@ fn note_answer(core: &mut Core, call: &mut Call, reply: &Reply) -> Option<LaterE
             call.before = core.earlier_end_met(ino).map(Before::Lower);
             None
         }
+        // From an answer to SETATTR the kernel takes any end.
+        _ if call.kind() == FuseKind::Setattr => core.later_end(reply),
         _ => {
             let elsewhere = core.seat_before(reply).map(|(parent, name)| Before::Drop { parent, name });
             call.before = core.earlier_end(reply).map(Before::Lower).or(elsewhere);
@@ -331,9 +341,10 @@ fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
     }
 }
 
-/// Answers a GETATTR that the kernel was made to send. READs wait for what comes of it: it waits for nothing.
-fn answer_now<D: Driver>(driver: &D, call: Call, ino: Ino) {
-    let answer = match driver.with_core(|core, _| core.attr_now(ino)) {
+/// Answers a question that the kernel was made to ask. READs wait for what comes of it: it waits for nothing. If it asks to
+/// set anything, that was but a means.
+fn answer_now<D: Driver>(driver: &D, call: Call, end: EarlierEnd) {
+    let answer = match driver.with_core(|core, _| core.attr_now(end)) {
         Some(attr) => {
             Answer::of(Shape::Plain, Reply::Attr(attr, Keep::No)).unwrap_or(Answer::Error(Errno::IO))
         }

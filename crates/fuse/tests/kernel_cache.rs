@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::{BLOCKED, Mounted, SOON, call, mount_default};
+use fuse::mount::KernelFile;
 use fuse::{Opcode, OpenReplyFlags, Operation, ROOT_ID};
 use rustix::fs::Dir;
 
@@ -441,6 +442,43 @@ fn an_end_cut_elsewhere_shows_zeros_to_reads_under_way_unless_the_kernel_is_made
     assert!(third.len() > 10, "{}", third.len());
     let right = b"0123456789".to_vec();
     assert_eq!(read_while_cut(true).unwrap(), [right.clone(), Vec::new(), right]);
+}
+
+/// Whether a write gets past a kernel that has taken an earlier end and not dropped the pages behind it, which are being read.
+fn writes_before_pages_go(refresh: fn(&KernelFile)) -> Option<bool> {
+    let mounted = Arc::new(mount_default()?);
+    fs::write(mounted.path("f"), vec![7; 3 * 4096]).unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let open = Arc::new(File::options().read(true).write(true).open(mounted.path("f")).unwrap());
+    mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Read { .. }));
+    let reader = Arc::clone(&open);
+    let last = call(move || reader.read_at(&mut [0; 4096], 2 * 4096).unwrap());
+    mounted.wait_parked(1);
+    mounted.fs.set_remote(ino, b"0123456789");
+    let file = Arc::new(mounted.mount.kernel_file(ino, 1).unwrap());
+    let file_again = Arc::clone(&file);
+    let refreshed = call(move || refresh(&file_again));
+    common::wait_until("the size to be taken", || file.size().unwrap() == 10);
+    let written = call(move || open.write_at(&[9; 100], 5).unwrap());
+    let is_early = written.returns_within(BLOCKED);
+    assert!(!refreshed.returns_within(BLOCKED));
+    mounted.fs.release_all();
+    last.join();
+    refreshed.join();
+    assert_eq!(written.join(), 100);
+    let expected = [&b"01234"[..], &[9; 100]].concat();
+    assert_eq!((mounted.fs.content(ino), fs::read(mounted.path("f")).unwrap()), (expected.clone(), expected));
+    drop(file);
+    Some(is_early)
+}
+
+#[test]
+fn no_write_comes_between_an_end_taken_under_the_lock_of_the_file_and_the_pages_behind_it() {
+    let by_getattr = |file: &KernelFile| file.refresh().unwrap();
+    let Some(is_early) = writes_before_pages_go(by_getattr) else { return };
+    assert!(is_early);
+    assert_eq!(writes_before_pages_go(|file| file.refresh_locked().unwrap()), Some(false));
 }
 
 #[test]

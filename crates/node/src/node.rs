@@ -348,7 +348,7 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
         }),
         lower: Box::new(move |end| {
             let Some(shell) = lower.upgrade() else { return };
-            let now = || shell.call_core(|core, _| core.end_now(end.ino));
+            let now = || shell.call_core(|core, _| core.end_now(end));
             if let Some(has) = shell.lowering.get().and_then(|lowering| lowering.lower(end, now)) {
                 shell.call_core(|core, clock| core.end_seen(clock, end.ino, has));
             }

@@ -410,7 +410,7 @@ impl Core {
         // As on other file systems, whether anything changed or not.
         live.touch(now);
         let size = live.size;
-        self.note_end_moved(ino, size);
+        self.end_moved(ino, size);
         self.metrics.operations_local.add(OperationKind::Fallocate, 1);
         Ok(Reply::Done)
     }

@@ -43,6 +43,8 @@ pub struct EarlierEnd {
     pub ino: Ino,
     /// Its generation, as the kernel was told.
     pub generation: u32,
+    /// The attributes of the answer, `None` of a read: pages that it is to fill are locked until it is given.
+    pub told: Option<Attr>,
 }
 
 /// What is known of the kernel's end of a file.
@@ -91,7 +93,7 @@ impl End {
     /// What to lower, if the kernel may have a later end than this one.
     fn earlier_than(&self, end: u64, ino: Ino) -> Option<EarlierEnd> {
         let may_have_later = self.most > end || self.raising > 0;
-        may_have_later.then_some(EarlierEnd { ino, generation: self.generation })
+        may_have_later.then_some(EarlierEnd { ino, generation: self.generation, told: None })
     }
 
     /// The file is opened or closed: no write is under way where nobody has it open for writing.
@@ -167,7 +169,8 @@ impl Core {
 
     fn earlier_end_of(&self, attr: &Attr) -> Option<EarlierEnd> {
         let Known { end, .. } = self.known.get(&attr.ino).filter(|known| known.is_open())?;
-        end.earlier_than(attr.size, attr.ino).filter(|_| attr.kind == FileKind::File)
+        let earlier = end.earlier_than(attr.size, attr.ino).filter(|_| attr.kind == FileKind::File)?;
+        Some(EarlierEnd { told: Some(*attr), ..earlier })
     }
 
     /// Whether the kernel would move an end if it were told of these attributes.
@@ -175,11 +178,15 @@ impl Core {
         self.later_end_of(attr).is_some() || self.earlier_end_of(attr).is_some()
     }
 
-    /// The end of a file as reads are answered now, if its content is here.
-    pub fn end_now(&mut self, ino: Ino) -> Option<u64> {
+    /// The end of a file as reads are answered now, or as it was told if its content is not here.
+    pub fn end_now(&mut self, of: EarlierEnd) -> Option<u64> {
+        let ino = of.ino;
         let live = self.live.get(&ino).map(|live| live.size);
         let content = self.content_under(ino, LockMode::Pr).or_else(|| self.old_content.get(&ino).cloned());
-        content.map(|content| live.unwrap_or(content.size))
+        match content {
+            Some(content) => Some(live.unwrap_or(content.size)),
+            None => of.told.map(|attr| attr.size),
+        }
     }
 
     /// The kernel was seen to have this end.
@@ -195,9 +202,9 @@ impl Core {
     }
 
     /// Attributes of a file that is open, for a kernel that is made to ask: it has READs to wait for until it is answered,
-    /// so nothing may be waited for here. `None` if they are not here.
-    pub fn attr_now(&mut self, ino: Ino) -> Option<Attr> {
-        let (attr, _) = self.attr_here(ino)?;
+    /// so nothing may be waited for here. Those that were told if none are here.
+    pub fn attr_now(&mut self, of: EarlierEnd) -> Option<Attr> {
+        let attr = self.attr_here(of.ino).map(|(attr, _)| attr).or(of.told)?;
         self.note_end(&attr);
         Some(attr)
     }
@@ -235,7 +242,7 @@ impl Core {
     }
 
     /// The kernel moves its end there once it is answered, not through its pages.
-    pub(crate) fn note_end_moved(&mut self, ino: Ino, end: u64) {
+    pub fn end_moved(&mut self, ino: Ino, end: u64) {
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino) {
             known.end.reach(end, now);

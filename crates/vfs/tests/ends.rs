@@ -222,7 +222,6 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
         rig.core.earlier_end_met(FILE)
     };
     assert_eq!(read(&mut rig, 0), None);
-    assert_eq!(rig.core.end_now(FILE), Some(10));
 
     // Cut to five bytes elsewhere.
     rig.now = rig.now + Micros(1_000_000);
@@ -234,7 +233,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
     }
     for offset in [0, 4096] {
         let end = read(&mut rig, offset).unwrap();
-        assert_eq!((end.ino, rig.core.end_now(FILE)), (FILE, Some(5)));
+        assert_eq!((end.ino, end.told, rig.core.end_now(end)), (FILE, None, Some(5)));
     }
     let told = rig.stat();
     assert!(rig.core.earlier_end(&told).is_some());
@@ -255,4 +254,31 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
     rig.now = rig.now + Micros(1_000_000);
     rig.core.end_seen(rig.clock(), FILE, 5);
     assert_eq!(read(&mut rig, 0), None);
+}
+
+/// Where another node holds the content, the kernel is made to take the end that the answer tells.
+#[test]
+fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
+    let mut rig = Rig::new();
+    rig.open_to_write(10);
+    rig.now = rig.now + Micros(1_000_000);
+    let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
+    rig.hear(FromMaster::Revoke { list, speculative: false });
+    for job in std::mem::take(&mut rig.invalidations) {
+        rig.core.invalidated(rig.clock(), job);
+        rig.run();
+    }
+    // The kernel has moved its end with a direct write's answer.
+    rig.core.end_moved(FILE, 100);
+    let asked = rig.ask(Request::GetAttr { ino: FILE });
+    while !rig.asked.is_empty() {
+        rig.answer(vec![grant_attr()], Some(20));
+    }
+    let told = rig.reply_to(asked).unwrap();
+    let end = rig.core.earlier_end(&told).unwrap();
+    assert_eq!(rig.core.end_now(end), Some(20));
+    assert_eq!(rig.core.attr_now(end).map(|attr| attr.size), Some(20));
+    // Of a read nothing is told: its answer stands under a right to the content.
+    let met = vfs::EarlierEnd { told: None, ..end };
+    assert_eq!((rig.core.end_now(met), rig.core.attr_now(met)), (None, None));
 }

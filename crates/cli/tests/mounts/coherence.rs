@@ -1,8 +1,8 @@
 //! Processes at two mounts by turns, while a third mount walks the tree: nothing stale, nothing lost.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -198,7 +198,7 @@ fn walk(dir: &Path) {
         let path = entry.expect("listed").path();
         let seen = match path.is_dir() {
             true => return walk(&path),
-            false => fs::metadata(&path).and_then(|_| fs::File::open(&path)),
+            false => fs::metadata(&path).and_then(|_| File::open(&path)),
         };
         match seen {
             // Once it is open it stays, whoever removes or replaces it now.
@@ -268,5 +268,31 @@ fn appended_lines_are_all_kept() {
             assert_eq!(own, all);
         }
         assert_eq!(raced.lines().count(), 1_000);
+    }
+}
+
+/// A kernel with an end behind the one that another node made, and sure of one before it only, is brought there without a token.
+#[test]
+fn an_end_that_a_writer_elsewhere_made_is_where_lseek_goes() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    for round in 0..20 {
+        let name = format!("f{round}");
+        let mut on_b =
+            File::options().read(true).append(true).create(true).open(b.path(&name)).expect("made");
+        on_b.write_all(&[1; 87]).expect("written");
+        on_b.set_len(73_728).expect("made longer");
+        let mut on_a = File::options().write(true).open(a.path(&name)).expect("opened");
+        on_a.set_len(96).expect("cut");
+        assert_eq!(on_b.seek(SeekFrom::End(0)).expect("a file"), 96);
+        // Direct writes move the end, too.
+        on_b.write_all(&[2; 10_000]).expect("appended");
+        on_a.set_len(50).expect("cut");
+        on_a.write_all(&[3; 60]).expect("written");
+        assert_eq!(on_b.seek(SeekFrom::End(0)).expect("a file"), 60);
+        on_b.rewind().expect("a file");
+        let mut seen = Vec::new();
+        on_b.read_to_end(&mut seen).expect("read");
+        assert_eq!(seen, [3; 60]);
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::Mount;
@@ -63,6 +63,20 @@ impl KernelFile {
     /// What GETATTR was answered with.
     pub fn refresh(&self) -> Result<(), Errno> {
         stat(self.file.as_fd(), Ask::Always).map(|_| ())
+    }
+
+    /// As [`refresh`](Self::refresh), with one SETATTR for the access time: the kernel takes the end from its answer
+    /// whatever else goes on, and holds the file's lock until the pages behind that are dropped. So no write of
+    /// this kernel comes between the two, and this waits for what holds that lock: writes, other SETATTRs, LINKs and `lseek` from
+    /// the end.
+    ///
+    /// # Errors
+    ///
+    /// What SETATTR was answered with; EROFS where nothing can be set.
+    pub fn refresh_locked(&self) -> Result<(), Errno> {
+        let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+        let times = Timestamps { last_access: time(UTIME_NOW), last_modification: time(UTIME_OMIT) };
+        rustix::fs::utimensat(&self.file, "", &times, AtFlags::EMPTY_PATH)
     }
 }
 
