@@ -102,8 +102,13 @@ impl Master {
         }
         for change in changes {
             let Some(resource) = change.resource() else { continue };
-            if self.table.mode(node, resource) != LockMode::Ex && !born.contains(&resource) {
-                return Err(format!("it changes keys of {resource}, which it does not hold in EX"));
+            let mode = self.table.mode(node, resource);
+            if mode != LockMode::Ex && !born.contains(&resource) {
+                let change = format!("{change:?}");
+                let kind = change.split_whitespace().next().unwrap_or_default();
+                return Err(format!(
+                    "it changes keys of {resource} ({kind}), which it does not hold in EX but {mode:?}"
+                ));
             }
         }
         Ok(())

@@ -165,6 +165,14 @@ impl WriteLog {
         self.sealed.iter().filter(|s| s.seq > applied).map(|s| s.message.clone()).collect()
     }
 
+    /// Resources that a batch changes and does not make, once each. None if it is not kept any more.
+    pub fn changed_by(&self, seq: BatchSeq) -> BTreeSet<ResourceId> {
+        let sealed = self.sealed.iter().find(|sealed| sealed.seq == seq).map(|sealed| &sealed.message);
+        let Some(ToMaster::Batch { kept, changes, .. }) = sealed else { return BTreeSet::new() };
+        let is_made = |resource: &ResourceId| kept.iter().any(|(made, _)| made == resource);
+        changes.iter().filter_map(Change::resource).filter(|resource| !is_made(resource)).collect()
+    }
+
     /// Last sealed batch.
     pub fn last(&self) -> BatchSeq {
         self.last

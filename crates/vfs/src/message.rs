@@ -57,6 +57,7 @@ impl Core {
                 self.outputs.push_back(Output::TellCloses { seq, ino });
             }
             FromMaster::BatchRefused { seq, reason } => {
+                log::error!("batch {seq} was refused; this node holds {}", self.rights_of_batch(seq));
                 self.end_membership(&format!("batch {seq} was refused: {reason}"));
             }
             FromMaster::Locked { request, error, conflict } => self.on_locked(request, error, conflict),

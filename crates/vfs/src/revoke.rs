@@ -105,6 +105,16 @@ impl Core {
         self.tokens.held(resource)
     }
 
+    /// What is held of the resources that a batch changes, for the log.
+    pub(crate) fn rights_of_batch(&self, seq: types::BatchSeq) -> String {
+        let list = self.log.changed_by(seq).into_iter().map(|resource| {
+            let stage = self.releases.get(&resource).map(|release| release.stage);
+            let frozen = self.frozen.contains_key(&resource.ino);
+            format!("{resource} {:?}, release {stage:?}, frozen {frozen}", self.tokens.held(resource))
+        });
+        list.collect::<Vec<_>>().join("; ")
+    }
+
     /// Whether the kernel's caches under `resource` are being taken back right now.
     pub(crate) fn is_dropping(&self, resource: ResourceId) -> bool {
         self.releases.get(&resource).is_some_and(|r| r.stage == Stage::Dropping)
