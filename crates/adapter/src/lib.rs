@@ -18,6 +18,7 @@ mod capability;
 mod convert;
 mod dir;
 mod errno;
+mod groups;
 mod invalidate;
 mod kind;
 mod linux;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuse::{Errno, InHeader, Operation, ReleaseFlags, TimeOrNow, WriteFlags};
 use meta::FileKind;
-use meta::ops::{AttrSet, RenameMode, XattrMode};
+use meta::ops::{AttrSet, Groups, RenameMode, XattrMode};
 use types::{Ino, Timespec};
 use vfs::{AllocateMode, MakeSpec, Request};
 use wire::{BYTE_MAX, ByteLock, LockKind, LockOwner};
@@ -28,7 +28,7 @@ pub enum Translated<'a> {
 }
 
 /// A WRITE of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteCall<'a> {
     /// The file.
     pub ino: Ino,
@@ -38,8 +38,8 @@ pub struct WriteCall<'a> {
     pub data: &'a [u8],
     /// Whether they go to the end, wherever that is.
     pub append: bool,
-    /// Whether setuid, setgid and capabilities go.
-    pub kill_privileges: bool,
+    /// Whether setuid, setgid and capabilities go: groups of who writes.
+    pub kill_privileges: Option<Groups>,
     /// Whether the kernel writes pages of a mapping back.
     pub of_pages: bool,
     /// Whether the bytes bypass the kernel's page cache.
@@ -75,7 +75,7 @@ fn try_translate<'a>(
         Operation::Statx { .. } => (Request::GetAttr { ino }, Shape::Statx),
         Operation::Setattr(setattr) => {
             let shape = if setattr.size.is_some() { Shape::Truncate } else { Shape::Plain };
-            (Request::SetAttr { ino, set: attr_set(&setattr, wall)?, size: setattr.size }, shape)
+            (Request::SetAttr { ino, set: attr_set(header, &setattr, wall)?, size: setattr.size }, shape)
         }
         Operation::Readlink => (Request::ReadLink { ino }, Shape::Plain),
         Operation::Symlink { name, target } => {
@@ -129,7 +129,7 @@ fn try_translate<'a>(
         }
         Operation::Read { offset, size, open_flags, .. } => read(ino, offset, size, open_flags),
         Operation::Write { fh, offset, data, write_flags, open_flags, .. } => {
-            return Ok(Translated::Write(write_call(ino, fh, offset, data, write_flags, open_flags)));
+            return Ok(Translated::Write(write_call(header, fh, offset, data, write_flags, open_flags)));
         }
         Operation::Flush { fh: _, lock_owner } => {
             (Request::Flush { ino, owner: LockOwner(lock_owner) }, Shape::Plain)
@@ -176,7 +176,7 @@ fn try_translate<'a>(
         }
         Operation::Fallocate { offset, len, mode, .. } => {
             // No flag says that the caller lacks CAP_FSETID, as with a write: root has it.
-            let (mode, kill_privileges) = (allocate_mode(mode)?, header.uid != ROOT);
+            let (mode, kill_privileges) = (allocate_mode(mode)?, groups_if(header.uid != ROOT, header));
             (Request::Allocate { ino, offset, len, mode, kill_privileges }, Shape::Plain)
         }
         Operation::Lseek { offset, whence, .. } => {
@@ -200,6 +200,24 @@ fn try_translate<'a>(
         Operation::Releasedir { .. } | Operation::Destroy => return Ok(Translated::Answer(Answer::Done)),
     };
     Ok(Translated::Ask(request, shape))
+}
+
+impl Translated<'_> {
+    /// The file that somebody changes who may not leave privileges there, and the groups known of him.
+    pub(crate) fn killed(&mut self) -> Option<(Ino, &mut Groups)> {
+        let (ino, groups) = match self {
+            Self::Write(write) => (write.ino, &mut write.kill_privileges),
+            Self::Ask(Request::SetAttr { ino, set, .. }, _) => (*ino, &mut set.kill_privileges),
+            Self::Ask(Request::Allocate { ino, kill_privileges, .. }, _) => (*ino, kill_privileges),
+            Self::Ask(..) | Self::Answer(_) => return None,
+        };
+        Some((ino, groups.as_mut()?))
+    }
+}
+
+/// The one group that the kernel tells of the caller.
+fn groups_if(kills: bool, header: &InHeader) -> Option<Groups> {
+    kills.then(|| vec![header.gid])
 }
 
 /// "." and ".." come from file handles alone (open_by_handle_at, NFS export), with the inode itself for `ino`.
@@ -236,7 +254,11 @@ fn make_spec(header: &InHeader, kind: FileKind, mode: u32, umask: u32) -> MakeSp
 }
 
 /// `ctime` is sent in write-back mode only, which is never negotiated.
-fn attr_set(setattr: &fuse::Setattr, wall: impl FnOnce() -> Timespec) -> Result<AttrSet, Errno> {
+fn attr_set(
+    header: &InHeader,
+    setattr: &fuse::Setattr,
+    wall: impl FnOnce() -> Timespec,
+) -> Result<AttrSet, Errno> {
     let is_now = setattr.atime == Some(TimeOrNow::Now) || setattr.mtime == Some(TimeOrNow::Now);
     let now = if is_now { wall() } else { Timespec::default() };
     let time = |time: Option<TimeOrNow>| match time {
@@ -244,35 +266,38 @@ fn attr_set(setattr: &fuse::Setattr, wall: impl FnOnce() -> Timespec) -> Result<
         Some(TimeOrNow::Now) => Ok(Some(now)),
         Some(TimeOrNow::At(time)) => timespec_of(time).map(Some).ok_or(Errno::INVAL),
     };
+    // With a chown no flag says that the caller lacks CAP_FSETID: root has it.
+    let is_given = (setattr.uid.is_some() || setattr.gid.is_some()) && header.uid != ROOT;
     Ok(AttrSet {
         mode: setattr.mode.map(|mode| mode & linux::PERMISSIONS),
         uid: setattr.uid,
         gid: setattr.gid,
         atime: time(setattr.atime)?,
         mtime: time(setattr.mtime)?,
-        kill_privileges: setattr.kill_suidgid,
+        kill_privileges: groups_if(setattr.kill_suidgid || is_given, header),
     })
 }
 
 /// A write of mapped pages goes where the pages are, whatever the handle that the kernel happened to choose.
 /// Nor is it of the program that the handle's flags belong to: msync(2) and fsync(2) make it durable.
-fn write_call(
-    ino: Ino,
+fn write_call<'a>(
+    header: &InHeader,
     fh: u64,
     offset: u64,
-    data: &[u8],
+    data: &'a [u8],
     write_flags: WriteFlags,
     open_flags: u32,
-) -> WriteCall<'_> {
+) -> WriteCall<'a> {
     let is_of_pages = write_flags.contains(WriteFlags::CACHE);
     let direct = !is_of_pages && FileHandle::from_raw(fh).direct;
     let by_pages = !is_of_pages && !direct && open_flags & (linux::O_APPEND | linux::O_DIRECT) == 0;
+    let kills = !is_of_pages && write_flags.contains(WriteFlags::KILL_SUIDGID);
     WriteCall {
-        ino,
+        ino: Ino(header.nodeid),
         offset,
         data,
         append: !is_of_pages && open_flags & linux::O_APPEND != 0,
-        kill_privileges: !is_of_pages && write_flags.contains(WriteFlags::KILL_SUIDGID),
+        kill_privileges: groups_if(kills, header),
         of_pages: is_of_pages,
         direct,
         // After a cached write the kernel sends an FSYNC for O_DSYNC; after a direct one it does not

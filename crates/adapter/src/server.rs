@@ -13,6 +13,7 @@ use types::{Ino, Timespec};
 use vfs::{Clock, Core, EarlierEnd, Keep, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
 
 use crate::call::{Before, Call, PendingTable, Stage, Waited};
+use crate::groups;
 use crate::invalidate::Invalidator;
 use crate::lower::{Lowering, Turn};
 use crate::read;
@@ -92,7 +93,13 @@ impl<D: Driver> Handler for Server<D> {
                 Turn::Never => return call.finish(driver.metrics(), Answer::Error(Errno::AGAIN)),
             }
         }
-        match translate(request.header, operation, || driver.wall()) {
+        let mut translated = translate(request.header, operation, || driver.wall());
+        if let Some((ino, groups)) = translated.killed()
+            && driver.with_core(|core, _| core.counts_groups(ino))
+        {
+            groups.extend(groups::of_thread(call.pid()));
+        }
+        match translated {
             Translated::Answer(answer) => call.finish(driver.metrics(), answer),
             Translated::Ask(request, shape) => {
                 call.shape = shape;
@@ -144,7 +151,7 @@ impl<D: Driver> Server<D> {
         let WriteCall { ino, offset, data, append, kill_privileges, of_pages, direct, sync, end } = write;
         call.shape = Shape::Write(WriteShape { ino, offset, direct, sync, end });
         call.note_operation(OperationKind::Write);
-        if !kill_privileges
+        if kill_privileges.is_none()
             && let Some(reply) = driver.with_core(|core, clock| {
                 let reply = core.write_now(clock, ino, offset, data, append)?;
                 note_answer(core, &mut call, &reply);

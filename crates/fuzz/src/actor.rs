@@ -207,7 +207,7 @@ impl Actor {
             }
             Punch(path) => {
                 let mode = AllocateMode::PunchHole;
-                Request::Allocate { ino: ino(path)?, offset: 1000, len: 20_000, mode, kill_privileges: false }
+                Request::Allocate { ino: ino(path)?, offset: 1000, len: 20_000, mode, kill_privileges: None }
             }
             Seek(path) => Request::Seek { ino: ino(path)?, offset: 0, for_hole: true },
             Close(path) => {
@@ -243,7 +243,13 @@ fn spec(kind: FileKind) -> MakeSpec {
 }
 
 fn write(ino: Ino, offset: u64, len: usize, append: bool) -> Request {
-    Request::Write { ino, offset, data: WriteData(vec![7; len].into()), append, kill_privileges: true }
+    Request::Write {
+        ino,
+        offset,
+        data: WriteData(vec![7; len].into()),
+        append,
+        kill_privileges: Some(Vec::new()),
+    }
 }
 
 fn lock(ino: Ino) -> ByteLock {

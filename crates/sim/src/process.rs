@@ -716,7 +716,7 @@ impl Process {
         let len = data.len();
         let write = WriteData(data.clone().into());
         let request =
-            Request::Write { ino: Ino(ino), offset, data: write, append: false, kill_privileges: false };
+            Request::Write { ino: Ino(ino), offset, data: write, append: false, kill_privileges: None };
         match self.call(request).await {
             Reply::Written { len: written, .. } if written as usize == len => {}
             Reply::Error(error) if self.may_refuse(&error) => {

@@ -513,7 +513,7 @@ impl Runner {
             offset: offset as u64,
             data: WriteData(data.clone().into()),
             append: false,
-            kill_privileges: false,
+            kill_privileges: None,
         };
         match self.cluster.call(open.node, request) {
             Reply::Written { len: written, .. } => assert_eq!(written as usize, len),

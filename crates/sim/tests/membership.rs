@@ -24,7 +24,7 @@ fn create(cluster: &mut Cluster, node: usize, name: &[u8]) -> (Ino, HandleId) {
 
 fn write(ino: Ino, byte: u8) -> Request {
     let data = WriteData(vec![byte; 10].into());
-    Request::Write { ino, offset: 0, data, append: false, kill_privileges: false }
+    Request::Write { ino, offset: 0, data, append: false, kill_privileges: None }
 }
 
 fn lookup(cluster: &mut Cluster, node: usize, name: &[u8]) -> Reply {

@@ -137,7 +137,7 @@ impl Generator {
             gid: self.sometimes().then_some(uid),
             atime: self.sometimes().then_some(time),
             mtime: self.sometimes().then_some(time),
-            kill_privileges: self.sometimes(),
+            kill_privileges: self.sometimes().then(|| vec![self.rng.u32(0..3)]),
         }
     }
 

@@ -227,17 +227,8 @@ impl Core {
     /// Mode bits of an inode for a write, which owns pages: it must not wait for a right that is being given back, for that
     /// may wait for its pages. `None` if they cannot be known without.
     pub(crate) fn mode_for_write(&mut self, ino: Ino) -> Try<Option<u32>> {
-        let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
-        if let Some(attr) = own.filter(|_| self.tokens.held(ResourceId::attr(ino)) != LockMode::Nl) {
-            return Ok(Some(attr.mode));
-        }
-        if let Place::Covered(parent, cookie) = self.place(ino)
-            && self.tokens.held(ResourceId::dir(parent)) != LockMode::Nl
-        {
-            let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
-            if let Some(inode) = entry.filter(|e| e.dirent.ino == ino).and_then(|e| e.dirent.covered()) {
-                return Ok(Some(inode.attr.mode));
-            }
+        if let Some(mode) = self.mode_held(ino) {
+            return Ok(Some(mode));
         }
         if let Some(inode) = self.glimpsed.of(ino) {
             return Ok(Some(inode.attr.mode));
@@ -246,6 +237,26 @@ impl Core {
             WaitKey::Released(_) => Ok(None),
             key => Err(Step::Wait(key)),
         }
+    }
+
+    /// Mode bits of an inode whose record is here.
+    fn mode_held(&self, ino: Ino) -> Option<u32> {
+        let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
+        if let Some(attr) = own.filter(|_| self.tokens.held(ResourceId::attr(ino)) != LockMode::Nl) {
+            return Some(attr.mode);
+        }
+        let Place::Covered(parent, cookie) = self.place(ino) else { return None };
+        if self.tokens.held(ResourceId::dir(parent)) == LockMode::Nl {
+            return None;
+        }
+        let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie))?;
+        entry.dirent.covered().filter(|_| entry.dirent.ino == ino).map(|inode| inode.attr.mode)
+    }
+
+    /// Whether all groups of somebody who changes a file are to be known: a setgid bit without group execution, or one that
+    /// nobody here knows of, goes or stays by them.
+    pub fn counts_groups(&self, ino: Ino) -> bool {
+        self.mode_held(ino).is_none_or(|mode| mode & 0o2010 == 0o2000)
     }
 
     /// The attributes a user sees: the record, and what was written since.
@@ -301,7 +312,7 @@ impl Core {
             self.truncate(ino, size)?;
             progress.flushed = true;
         }
-        if size.is_some() && !set.kill_privileges && self.has_capability(ino) {
+        if size.is_some() && set.kill_privileges.is_none() && self.has_capability(ino) {
             self.drop_capability(ino, progress)?;
         }
         if *set != AttrSet::default() {

@@ -1,6 +1,6 @@
 //! Requests that change the namespace: run here under EX, or shipped to the master.
 
-use meta::ops::{AttrSet, NewInode, RenameMode};
+use meta::ops::{AttrSet, Groups, NewInode, RenameMode};
 use meta::{Change, FileKind, FsError, Op, OpContext, OpReply, ViewError};
 use obs::OperationKind;
 use types::{Ino, LockMode, Name, NameError, OpSeq, ResourceId};
@@ -81,8 +81,8 @@ impl Core {
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime } => self.try_read(*ino, *offset, *len, *noatime),
             Request::Write { ino, offset, data, append, kill_privileges } => {
-                if *kill_privileges {
-                    self.kill_privileges(*ino, progress)?;
+                if let Some(groups) = kill_privileges {
+                    self.kill_privileges(*ino, groups, progress)?;
                 } else if self.has_capability(*ino) {
                     self.drop_capability(*ino, progress)?;
                 }
@@ -166,8 +166,8 @@ impl Core {
         let Request::Allocate { ino, offset, len, mode, kill_privileges } = request else {
             return Err(FsError::Invalid.into());
         };
-        if *kill_privileges {
-            self.kill_privileges(*ino, progress)?;
+        if let Some(groups) = kill_privileges {
+            self.kill_privileges(*ino, groups, progress)?;
         } else if self.has_capability(*ino) {
             self.drop_capability(*ino, progress)?;
         }
@@ -565,15 +565,15 @@ impl Core {
         }
     }
 
-    /// Setuid, setgid and capabilities go when somebody else writes.
-    pub(crate) fn kill_privileges(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+    /// Setuid, setgid and capabilities go when somebody else writes, who is in these groups.
+    pub(crate) fn kill_privileges(&mut self, ino: Ino, groups: &Groups, progress: &mut Progress) -> Try<()> {
         if progress.flushed {
             return Ok(());
         }
         // The master knows, and takes nothing where there is nothing to take.
         let has_any = self.mode_for_write(ino)?.is_none_or(|mode| mode & 0o6000 != 0);
         if has_any || self.has_capability(ino) {
-            let set = AttrSet { kill_privileges: true, ..AttrSet::default() };
+            let set = AttrSet { kill_privileges: Some(groups.clone()), ..AttrSet::default() };
             self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
             progress.ship = None;
             progress.killed_privileges = true;

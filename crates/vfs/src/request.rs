@@ -1,6 +1,6 @@
 //! What applications ask of a node and what they are told, free of any kernel's structures.
 
-use meta::ops::{AttrSet, RenameMode, XattrMode};
+use meta::ops::{AttrSet, Groups, RenameMode, XattrMode};
 use meta::{FileKind, FsError};
 use obs::OperationKind;
 use types::{Ino, Name, Timespec};
@@ -55,8 +55,8 @@ pub enum Request {
     Open { ino: Ino, open: OpenMode },
     /// read; `noatime` with O_NOATIME. The answer is data, or a job to read it with.
     Read { ino: Ino, offset: u64, len: u32, noatime: bool },
-    /// write.
-    Write { ino: Ino, offset: u64, data: WriteData, append: bool, kill_privileges: bool },
+    /// write; `kill_privileges` by somebody in these groups.
+    Write { ino: Ino, offset: u64, data: WriteData, append: bool, kill_privileges: Option<Groups> },
     /// The kernel writes pages back that were stored to through a mapping. It does so for invalidations too, which others
     /// may be waiting for: so this asks nobody for anything but the content, and privileges stay, as with any mapping.
     WritePages { ino: Ino, offset: u64, data: WriteData },
@@ -79,7 +79,7 @@ pub enum Request {
     /// removexattr.
     RemoveXattr { ino: Ino, name: Box<[u8]> },
     /// fallocate: room for a range, a hole, or zeros.
-    Allocate { ino: Ino, offset: u64, len: u64, mode: AllocateMode, kill_privileges: bool },
+    Allocate { ino: Ino, offset: u64, len: u64, mode: AllocateMode, kill_privileges: Option<Groups> },
     /// lseek for data or holes.
     Seek { ino: Ino, offset: u64, for_hole: bool },
     /// Takes an application's lock, through an open file.

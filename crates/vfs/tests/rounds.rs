@@ -48,7 +48,7 @@ impl Rig {
         let Some(Reply::Created(entry, opened)) = rig.ask(create) else { panic!("created") };
         rig.file = entry.attr.ino;
         let (ino, data) = (rig.file, WriteData(vec![7; 100].into()));
-        rig.ask(Request::Write { ino, offset: 0, data, append: false, kill_privileges: false });
+        rig.ask(Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
         rig.ask(Request::Release { ino, handle: opened.handle, flock: None });
         rig.read();
         rig

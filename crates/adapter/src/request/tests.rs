@@ -159,7 +159,13 @@ fn attributes() {
     set(none, AttrSet::default(), None);
     set(
         fuse::Setattr { mode: Some(0o104_755), uid: Some(1), gid: Some(2), ..none },
-        AttrSet { mode: Some(0o4755), uid: Some(1), gid: Some(2), ..AttrSet::default() },
+        AttrSet {
+            mode: Some(0o4755),
+            uid: Some(1),
+            gid: Some(2),
+            kill_privileges: Some(vec![100]),
+            ..AttrSet::default()
+        },
         None,
     );
     set(
@@ -174,7 +180,7 @@ fn attributes() {
     );
     set(
         fuse::Setattr { size: Some(100), kill_suidgid: true, ctime: Some(time(1)), fh: Some(3), ..none },
-        AttrSet { kill_privileges: true, ..AttrSet::default() },
+        AttrSet { kill_privileges: Some(vec![100]), ..AttrSet::default() },
         Some(100),
     );
     let bad = fuse::Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };
@@ -234,7 +240,7 @@ fn writes() {
     const KILL: WriteFlags = WriteFlags::KILL_SUIDGID;
     const NONE: WriteFlags = WriteFlags::EMPTY;
     // Handle, flags of the write, flags of the open file; append, kill, direct, sync, end.
-    for (fh, write_flags, open_flags, append, kill_privileges, direct, sync, end) in [
+    for (fh, write_flags, open_flags, append, kills, direct, sync, end) in [
         (CACHED, NONE, 0o1, false, false, false, false, Some(15)),
         (CACHED, NONE, linux::O_DIRECT, false, false, false, false, None),
         (CACHED, KILL, 0o1, false, true, false, false, Some(15)),
@@ -252,6 +258,7 @@ fn writes() {
         let data = b"bytes";
         let operation = Operation::Write { fh, offset: 10, data, write_flags, open_flags, lock_owner: None };
         let of_pages = write_flags.contains(CACHE);
+        let kill_privileges = kills.then(|| vec![100]);
         let expected =
             WriteCall { ino: PARENT, offset: 10, data, append, kill_privileges, of_pages, direct, sync, end };
         assert_eq!(written(operation), expected);
@@ -374,8 +381,13 @@ fn room_holes_and_zeros() {
         (0x10, AllocateMode::ZeroRange),
         (0x11, AllocateMode::ZeroRangeKeepSize),
     ] {
-        let request =
-            Request::Allocate { ino: PARENT, offset: 1, len: 2, mode: expected, kill_privileges: true };
+        let request = Request::Allocate {
+            ino: PARENT,
+            offset: 1,
+            len: 2,
+            mode: expected,
+            kill_privileges: Some(vec![100]),
+        };
         assert_asks(fallocate(mode), request, Shape::Plain);
     }
     // PUNCH_HOLE alone, COLLAPSE_RANGE, INSERT_RANGE, UNSHARE_RANGE, two at once.

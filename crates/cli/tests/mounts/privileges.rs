@@ -68,6 +68,46 @@ fn setuid_setgid_and_capabilities_go_when_nobody_changes_a_file() {
     }
 }
 
+/// As on other file systems: it is no privilege, but stays with those alone who could have set it.
+#[test]
+fn setgid_without_group_execution_stays_with_members_of_the_group() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let mut root = Partner::start(&a.root);
+    let mut nobody = Partner::start_as_nobody(&b.root);
+    let changes: [Change; 4] = [
+        ("written", "append", &[]),
+        ("overwritten", "overwrite", &[0]),
+        ("cut", "truncate", &[1]),
+        ("roomy", "allocate", &[9000]),
+    ];
+    for (group, mode) in [(0, 0o767), (NOBODY, 0o2767)] {
+        for (name, order, numbers) in changes {
+            root.must("create", &[json!(name), json!("content")]);
+            root.must("chown", &[json!(name), json!(0), json!(group)]);
+            root.must("chmod", &[json!(name), json!(0o6767)]);
+            let mut arguments = vec![json!(name)];
+            arguments.extend(numbers.iter().map(|number| json!(number)));
+            if matches!(order, "append" | "overwrite") {
+                arguments.push(json!("more"));
+            }
+            nobody.must(order, &arguments);
+            for partner in [&mut root, &mut nobody] {
+                assert_eq!(partner.must("stat", &[json!(name)])["mode"], json!(mode), "{name} of {group}");
+            }
+        }
+    }
+    // One of several groups.
+    root.must("create", &[json!("f"), json!("content")]);
+    root.must("chown", &[json!("f"), json!(0), json!(7)]);
+    for (groups, mode) in [("--groups 5,7,9", 0o2767), ("--clear-groups", 0o767)] {
+        root.must("chmod", &[json!("f"), json!(0o2767)]);
+        let script = format!("setpriv --reuid 1000 --regid 1000 {groups} sh -c 'echo more >> b/f'");
+        lab.sh(&script).expect_success();
+        assert_eq!(root.must("stat", &[json!("f")])["mode"], json!(mode), "{groups}");
+    }
+}
+
 #[test]
 fn root_keeps_setuid_and_loses_the_capability() {
     let Some(lab) = Lab::new() else { return };

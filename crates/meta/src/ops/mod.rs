@@ -211,9 +211,13 @@ pub struct AttrSet {
     pub atime: Option<Timespec>,
     /// Last change of the bytes.
     pub mtime: Option<Timespec>,
-    /// Clear setuid, setgid (when group-executable) and `security.capability`, as a write does.
-    pub kill_privileges: bool,
+    /// Clear setuid, setgid and `security.capability`, as a write does by somebody in these groups. Setgid without
+    /// group execution stays if the file's group is among them.
+    pub kill_privileges: Option<Groups>,
 }
+
+/// Groups that somebody is in, in any order.
+pub type Groups = Vec<u32>;
 
 codec_struct!(AttrSet { mode, uid, gid, atime, mtime, kill_privileges });
 

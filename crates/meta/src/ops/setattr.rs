@@ -44,7 +44,7 @@ pub(super) fn plan(
 /// What `set` would change, `None` if nothing.
 fn halves_of(view: &impl View, ino: Ino, inode: &Inode, set: &AttrSet) -> Result<Option<Halves>, ViewError> {
     let is_named = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
-    let attr = is_named || (set.kill_privileges && has_privileges(view, ino, &inode.attr)?);
+    let attr = is_named || (has_privileges(view, ino, &inode.attr, set)?);
     let content = set.atime.is_some() || set.mtime.is_some();
     Ok(match (attr, content) {
         (true, true) => Some(Halves::Both),
@@ -90,10 +90,11 @@ fn set_attr(
     let attr = &mut subject.inode.attr;
     let loses = loses_privileges(attr, set);
     // A mode given beside an owner is the caller's last word: the kernel has taken the bits out of it.
-    let keeps_mode = set.mode.is_some() && !set.kill_privileges;
+    let keeps_mode = set.mode.is_some() && set.kill_privileges.is_none();
+    let privileged = privileges_of(attr, set);
     attr.mode = set.mode.map_or(attr.mode, |mode| mode & 0o7777);
     if loses && !keeps_mode {
-        attr.mode = without_privileges(attr.mode);
+        attr.mode &= !privileged;
     }
     attr.uid = set.uid.unwrap_or(attr.uid);
     attr.gid = set.gid.unwrap_or(attr.gid);
@@ -123,25 +124,27 @@ fn follow_mode(list: &mut XattrList, mode: u32) -> Result<bool, FsError> {
 /// bits are cleared"; Linux does so for root as well, and never on directories.
 fn loses_privileges(attr: &InodeAttr, set: &AttrSet) -> bool {
     let is_owned_anew = set.uid.is_some() || set.gid.is_some();
-    attr.kind != FileKind::Directory && (is_owned_anew || set.kill_privileges)
+    attr.kind != FileKind::Directory && (is_owned_anew || set.kill_privileges.is_some())
 }
 
-fn has_privileges(view: &impl View, ino: Ino, attr: &InodeAttr) -> Result<bool, ViewError> {
-    if attr.kind == FileKind::Directory {
+/// Whether there is anything that `set` takes away.
+fn has_privileges(view: &impl View, ino: Ino, attr: &InodeAttr, set: &AttrSet) -> Result<bool, ViewError> {
+    if attr.kind == FileKind::Directory || set.kill_privileges.is_none() {
         return Ok(false);
     }
-    if attr.mode != without_privileges(attr.mode) {
+    if attr.mode & privileges_of(attr, set) != 0 {
         return Ok(true);
     }
     let list = attributes::load(view, ino, &attr.xattrs)?;
     Ok(attributes::value_of(&list, CAPABILITY).is_some())
 }
 
-/// Setgid without group execution is no privilege.
-fn without_privileges(mode: u32) -> u32 {
-    let is_group_executable = mode & 0o010 != 0;
-    let mode = mode & !SETUID;
-    if is_group_executable { mode & !SETGID } else { mode }
+/// Bits that go. Setgid without group execution is no privilege, but nobody outside the group may give it to what
+/// they write. Source: `setattr_should_drop_sgid` in linux:fs/attr.c.
+fn privileges_of(attr: &InodeAttr, set: &AttrSet) -> u32 {
+    let mode = set.mode.unwrap_or(attr.mode);
+    let is_stranger = set.kill_privileges.as_ref().is_some_and(|groups| !groups.contains(&attr.gid));
+    if mode & 0o010 != 0 || is_stranger { SETUID | SETGID } else { SETUID }
 }
 
 const SETUID: u32 = 0o4000;

@@ -6,7 +6,7 @@ use crate::support::*;
 
 const ROOT: Ino = Ino::ROOT;
 const NONE: AttrSet =
-    AttrSet { mode: None, uid: None, gid: None, atime: None, mtime: None, kill_privileges: false };
+    AttrSet { mode: None, uid: None, gid: None, atime: None, mtime: None, kill_privileges: None };
 const TIME: Timespec = Timespec { secs: 5, nanos: 6 };
 
 fn set(ino: u64, set: AttrSet) -> Op {
@@ -59,12 +59,17 @@ fn each_half_of_an_uncovered_inode_needs_its_own_right() {
 
 #[test]
 fn privileges_go_with_chown_and_writes_but_not_from_directories() {
-    let (chown, kill) = (AttrSet { uid: Some(9), ..NONE }, AttrSet { kill_privileges: true, ..NONE });
+    let kill = |groups: &[u32]| AttrSet { kill_privileges: Some(groups.to_vec()), ..NONE };
+    let (chown, member, stranger) = (AttrSet { uid: Some(9), ..NONE }, kill(&[5, 0]), kill(&[5]));
+    let chown_by_stranger = AttrSet { uid: Some(9), ..stranger.clone() };
     let table = [
         (0o6777, &chown, 0o0777),
         (0o6767, &chown, 0o2767),
-        (0o6777, &kill, 0o0777),
-        (0o6767, &kill, 0o2767),
+        (0o6777, &member, 0o0777),
+        (0o6767, &member, 0o2767),
+        (0o6767, &stranger, 0o0767),
+        (0o2767, &stranger, 0o0767),
+        (0o2767, &chown_by_stranger, 0o0767),
     ];
     for (before, change, after) in table {
         let mut volume = Volume::new().with(file(1, "a", 10)).with(mkdir(1, "d", 11));
@@ -80,7 +85,7 @@ fn privileges_go_with_chown_and_writes_but_not_from_directories() {
 #[test]
 fn a_write_drops_capabilities_and_changes_nothing_without_any() {
     let mut volume = Volume::new().with(file(1, "a", 10));
-    let kill = set(10, AttrSet { kill_privileges: true, ..NONE });
+    let kill = set(10, AttrSet { kill_privileges: Some(vec![0]), ..NONE });
     assert_eq!(volume.changes(&kill), []);
     assert_eq!(volume.ex_rights(&kill), []);
     volume.change(&set_xattr(10, "security.capability", b"x"));

@@ -146,20 +146,15 @@ impl Process {
                     offset,
                     data: WriteData(data.clone().into()),
                     append: false,
-                    kill_privileges: false,
+                    kill_privileges: None,
                 };
                 (Call::Write { ino, offset: Some(offset), data }, request)
             }
             Step::Append(text) => {
                 let data = text.as_bytes().to_vec();
                 let bytes = WriteData(data.clone().into());
-                let request = Request::Write {
-                    ino: file,
-                    offset: 0,
-                    data: bytes,
-                    append: true,
-                    kill_privileges: false,
-                };
+                let request =
+                    Request::Write { ino: file, offset: 0, data: bytes, append: true, kill_privileges: None };
                 (Call::Write { ino, offset: None, data }, request)
             }
             Step::Read => match kernel.pages.get(&file) {

@@ -21,7 +21,10 @@ impl Tree {
         if let Some(mode) = set.mode {
             chmod(node, mode & 0o7777)?;
         }
-        if set.kill_privileges {
+        if let Some(groups) = &set.kill_privileges {
+            if !groups.contains(&node.gid) && node.kind != FileKind::Directory {
+                node.mode &= !0o2000;
+            }
             strip(node);
         }
         node.uid = set.uid.unwrap_or(node.uid);
