@@ -97,6 +97,7 @@ impl FileHandle {
 pub const fn open_mode_of(flags: u32) -> OpenMode {
     OpenMode {
         write: flags & linux::O_ACCMODE != linux::O_RDONLY,
+        map: flags & linux::O_ACCMODE == linux::O_RDWR,
         append: flags & linux::O_APPEND != 0,
         sync: flags & linux::O_DSYNC != 0,
     }
@@ -234,17 +235,17 @@ mod tests {
 
     #[test]
     fn open_flags_decide_the_mode() {
-        let mode = |write, append, sync| OpenMode { write, append, sync };
+        let mode = |write, append, sync| OpenMode { write, append, sync, ..OpenMode::default() };
         for (flags, expected) in [
             (0o0, mode(false, false, false)),
             (0o1, mode(true, false, false)),
-            (0o2, mode(true, false, false)),
+            (0o2, OpenMode { map: true, ..mode(true, false, false) }),
             // 3 is neither; Linux opens it for ioctl alone, but checks both permissions.
             (0o3, mode(true, false, false)),
             (0o2001, mode(true, true, false)),
             (0o10_001, mode(true, false, true)),
-            (0o4_010_002, mode(true, false, true)),
-            (0o4_012_002, mode(true, true, true)),
+            (0o4_010_002, OpenMode { map: true, ..mode(true, false, true) }),
+            (0o4_012_002, OpenMode { map: true, ..mode(true, true, true) }),
         ] {
             assert_eq!(open_mode_of(flags), expected, "{flags:o}");
         }

@@ -7,6 +7,8 @@
 pub const O_ACCMODE: u32 = 0o3;
 /// Access mode: for reading only.
 pub const O_RDONLY: u32 = 0o0;
+/// For reading and writing.
+pub const O_RDWR: u32 = 0o2;
 /// The file must not exist.
 pub const O_EXCL: u32 = 0o200;
 /// Writes go to the end.

@@ -257,7 +257,7 @@ fn lock(ino: Ino) -> ByteLock {
     ByteLock { ino, kind: LockKind::Posix, owner, pid, exclusive: true, start: 0, end: BYTE_MAX }
 }
 
-const WRITE: OpenMode = OpenMode { write: true, append: false, sync: false };
+const WRITE: OpenMode = OpenMode { write: true, map: true, append: false, sync: false };
 
 /// Counts names, and has room for so many.
 #[derive(Debug)]

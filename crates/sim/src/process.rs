@@ -427,7 +427,7 @@ impl Process {
             parent: Ino(dir),
             name: name.clone().into(),
             spec: spec(FileKind::File),
-            open: OpenMode { write: true, ..OpenMode::default() },
+            open: OpenMode { write: true, map: true, ..OpenMode::default() },
             exclusive: true,
         };
         let file = File { kind: FileKind::File, mode: 0o644, nlink: 1, versions: vec![Rc::default()] };
@@ -679,7 +679,10 @@ impl Process {
         }
         let write = self.random(2) == 0;
         match self
-            .call(Request::Open { ino: Ino(ino), open: OpenMode { write, ..OpenMode::default() } })
+            .call(Request::Open {
+                ino: Ino(ino),
+                open: OpenMode { write, map: write, ..OpenMode::default() },
+            })
             .await
         {
             Reply::Opened(opened) => {

@@ -210,7 +210,7 @@ fn make_shared(cluster: &mut Cluster, directories: usize) -> Vec<(Vec<u8>, u64)>
     }
     for name in [&b"log"[..], b"count", b"far"] {
         let spec = spec(FileKind::File);
-        let open = OpenMode { write: true, ..OpenMode::default() };
+        let open = OpenMode { write: true, map: true, ..OpenMode::default() };
         let request = Request::Create { parent: Ino::ROOT, name: name.into(), spec, open, exclusive: true };
         let Reply::Created(entry, opened) = cluster.call(0, request) else { panic!("a file is made") };
         let ino = entry.attr.ino;

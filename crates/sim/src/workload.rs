@@ -237,7 +237,7 @@ impl Runner {
             parent: Ino(dir),
             name: name.into(),
             spec: Self::spec(FileKind::File),
-            open: OpenMode { write: true, ..OpenMode::default() },
+            open: OpenMode { write: true, map: true, ..OpenMode::default() },
             exclusive: true,
         };
         let found = match self.cluster.call(node, request) {
@@ -479,10 +479,10 @@ impl Runner {
             return ("open", Ok(()), Ok(()));
         }
         let write = self.random(2) == 0;
-        match self
-            .cluster
-            .call(node, Request::Open { ino: Ino(ino), open: OpenMode { write, ..OpenMode::default() } })
-        {
+        match self.cluster.call(
+            node,
+            Request::Open { ino: Ino(ino), open: OpenMode { write, map: write, ..OpenMode::default() } },
+        ) {
             Reply::Opened(opened) => {
                 self.model.opens.push(OpenFile { node, ino, handle: opened.handle, write });
                 ("open", Ok(()), Ok(()))

@@ -9,7 +9,10 @@ use wire::{FetchWhat, Want};
 
 use crate::cache::{Found, Place};
 use crate::core::{Core, Link};
+use crate::known::Known;
+use crate::outputs::Invalidation;
 use crate::request::{Attr, Entry, Keep, Reply, StatFs};
+use crate::revoke::Purpose;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 impl Core {
@@ -306,6 +309,10 @@ impl Core {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
+        // While a truncation is under way the kernel writes nothing back.
+        if set.mtime.is_some() && size.is_none() {
+            self.need_stores(ino, progress)?;
+        }
         if let Some(size) = size
             && !progress.flushed
         {
@@ -332,6 +339,19 @@ impl Core {
             return self.finish_data(Reply::Attr(attr, keep), progress);
         }
         self.finish(Reply::Attr(attr, keep), progress)
+    }
+
+    /// Waits until what was stored through mappings has come: it would move a time that was set after it.
+    ///
+    /// Nothing else does, for reads and writes of these pages are answered whatever waits here.
+    fn need_stores(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+        let may_have_stores = |known: &Known| known.mappers > 0 && known.pages_out;
+        if progress.written_back || !self.known.get(&ino).is_some_and(may_have_stores) {
+            return Ok(());
+        }
+        progress.written_back = true;
+        let job = self.invalidate(Purpose::WriteBack, vec![Invalidation::Pages { ino }], Vec::new());
+        Err(Step::Wait(WaitKey::WrittenBack(job)))
     }
 
     fn set_attributes(&mut self, ino: Ino, set: &AttrSet, progress: &mut Progress) -> Try<()> {

@@ -295,6 +295,7 @@ impl Core {
             | WaitKey::Loaded(_)
             | WaitKey::LogSpace
             | WaitKey::Flush(_)
+            | WaitKey::WrittenBack(_)
             | WaitKey::Durable
             | WaitKey::Numbers
             | WaitKey::Member => {

@@ -18,6 +18,8 @@ pub(crate) struct Handle {
     pub ino: Ino,
     /// Whether it may be written, or mapped and stored to.
     pub write: bool,
+    /// Whether the latter.
+    pub map: bool,
     /// Changes made by it, or locks, were lost with a membership.
     pub broken: bool,
 }
@@ -44,7 +46,7 @@ impl Core {
             Place::Unknown => return Err(Step::Wait(self.want(Want::Attr { ino }))),
         }
         self.metrics.operations_local.add(OperationKind::Open, 1);
-        let handle = self.open_handle(Handle { ino, write: open.write, broken: false });
+        let handle = self.open_handle(Handle { ino, write: open.write, map: open.map, broken: false });
         Ok(Reply::Opened(self.opened(handle, open)))
     }
 
@@ -91,6 +93,7 @@ impl Core {
         known.end.settle(!known.is_open(), known.writers == 0, now);
         if handle.write {
             known.writers += 1;
+            known.mappers += u32::from(handle.map);
         } else {
             known.readers += 1;
         }
@@ -150,6 +153,7 @@ impl Core {
         let Some(known) = self.known.get_mut(&ino) else { return };
         if handle.write {
             known.writers = known.writers.saturating_sub(1);
+            known.mappers = known.mappers.saturating_sub(u32::from(handle.map));
         } else {
             known.readers = known.readers.saturating_sub(1);
         }

@@ -236,7 +236,8 @@ impl Core {
             Err(Step::Done(Reply::Error(FsError::NotFound))) => self.own_entry(ino, progress)?,
             Err(step) => return Err(step),
         };
-        let opened = self.open_handle(Handle { ino: entry.attr.ino, write: open.write, broken: false });
+        let opened =
+            self.open_handle(Handle { ino: entry.attr.ino, write: open.write, map: open.map, broken: false });
         self.note_open_told(entry.attr.ino);
         self.finish_dir(Reply::Created(entry, self.opened(opened, open)), progress)
     }
@@ -252,7 +253,7 @@ impl Core {
         let ino = new.ino;
         self.run_op(&Op::CreateOrphan { parent, new }, OperationKind::Create, progress)?;
         let entry = self.own_entry(ino, progress)?;
-        let handle = self.open_handle(Handle { ino, write: open.write, broken: false });
+        let handle = self.open_handle(Handle { ino, write: open.write, map: open.map, broken: false });
         self.note_open_told(ino);
         Ok(Reply::Created(entry, self.opened(handle, open)))
     }

@@ -277,6 +277,8 @@ pub struct MakeSpec {
 pub struct OpenMode {
     /// For writing (mappings may then store at any time until the handle is released).
     pub write: bool,
+    /// For reading as well as writing, without which nothing can be mapped to be stored to.
+    pub map: bool,
     /// With O_APPEND.
     pub append: bool,
     /// With O_SYNC or O_DSYNC.

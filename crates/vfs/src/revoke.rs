@@ -72,6 +72,8 @@ pub(crate) enum Purpose {
     OldForget,
     /// A shipped rename, to be answered then.
     Renamed(OpSeq),
+    /// Pages are to be written back.
+    WriteBack,
     /// The lease could not be renewed in time.
     Lapse,
     /// The membership has ended: then the node joins anew.
@@ -196,8 +198,8 @@ impl Core {
         (list, pages)
     }
 
-    /// Orders an invalidation.
-    pub(crate) fn invalidate(&mut self, purpose: Purpose, list: Vec<Invalidation>, pages: Vec<Ino>) {
+    /// Orders an invalidation. Returns the number of the job.
+    pub(crate) fn invalidate(&mut self, purpose: Purpose, list: Vec<Invalidation>, pages: Vec<Ino>) -> u64 {
         for ino in &pages {
             if let Some(known) = self.known.get_mut(ino) {
                 known.served_while_dropping = false;
@@ -207,6 +209,7 @@ impl Core {
         let job = self.number();
         self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
+        job
     }
 
     /// An invalidation that [`Output::Invalidate`] asked for is done.
@@ -263,6 +266,7 @@ impl Core {
             Purpose::Lapse if done.rounds == ROUNDS_MAX => self.wake(WaitKey::Member),
             Purpose::Lapse => self.on_lapsed(),
             Purpose::Anew => self.begin_anew(),
+            Purpose::WriteBack => self.wake(WaitKey::WrittenBack(job)),
             Purpose::Alone => {}
         }
         if !again.is_empty() && !is_alone {

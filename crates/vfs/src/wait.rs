@@ -25,6 +25,8 @@ pub enum WaitKey {
     LogSpace,
     /// The end of a flush of content.
     Flush(u64),
+    /// The end of a job that has the kernel write back what was stored through mappings.
+    WrittenBack(u64),
     /// News of durable batches.
     Durable,
     /// Inode numbers or segments.
@@ -63,6 +65,8 @@ pub struct Progress {
     pub sync: Option<BatchSeq>,
     /// Whether its content is flushed.
     pub flushed: bool,
+    /// Whether what was stored through mappings before it came is written back.
+    pub written_back: bool,
     /// Whether it was counted as a search in a cache.
     pub is_counted: bool,
     /// Whether the write took setuid, setgid or capabilities away.
@@ -108,6 +112,7 @@ impl Progress {
             done: None,
             sync: None,
             flushed: false,
+            written_back: false,
             is_counted: false,
             killed_privileges: false,
             glimpse: None,

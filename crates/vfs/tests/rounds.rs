@@ -10,10 +10,12 @@ use std::sync::Arc;
 use chunk::MemStore;
 use common::{reserved, root_acquired, welcome};
 use meta::FileKind;
+use meta::ops::AttrSet;
 use obs::Metrics;
 use types::{Ino, LockMode, Micros, ResourceId, ResourceKind, Timespec};
 use vfs::{
-    Clock, Config, Core, Invalidation, MakeSpec, OpenMode, Output, Reply, Request, RequestId, WriteData,
+    Clock, Config, Core, HandleId, Invalidation, MakeSpec, OpenMode, Output, Reply, Request, RequestId,
+    WriteData,
 };
 use wire::{FromMaster, ToMaster};
 
@@ -28,30 +30,50 @@ struct Rig {
     rereads: usize,
     released: bool,
     file: Ino,
+    /// What was stored through a mapping: written when pages are taken back.
+    stored: Option<Vec<u8>>,
+    replies: Vec<Reply>,
 }
 
 impl Rig {
     /// A member that holds the root in EX, with a file in it that the kernel has pages of.
     fn new(rereads: usize) -> Self {
+        let (mut rig, handle) = Self::with_open(rereads);
+        rig.ask(Request::Release { ino: rig.file, handle, flock: None });
+        rig.read();
+        rig
+    }
+
+    /// As [`new`](Self::new), and open to be mapped.
+    fn with_open(rereads: usize) -> (Self, HandleId) {
         let store = MemStore::new();
         let core = Core::new(Config::default(), [7; 16], Arc::new(store.clone()), Arc::new(Metrics::new()));
         let (now, rounds) = (Micros(1_000_000), Vec::new());
-        let mut rig = Self { core, store, now, next: 1, rounds, rereads, released: false, file: Ino(0) };
+        let mut rig = Self {
+            core,
+            store,
+            now,
+            next: 1,
+            rounds,
+            rereads,
+            released: false,
+            file: Ino(0),
+            stored: None,
+            replies: Vec::new(),
+        };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
         rig.hear(welcome(1_000_000_000));
         rig.hear(reserved());
         rig.ask(Request::Lookup { parent: Ino::ROOT, name: b"none"[..].into() });
         let (mode, target) = (0o644, Box::default());
         let spec = MakeSpec { kind: FileKind::File, mode, umask: 0, uid: 0, gid: 0, rdev: 0, target };
-        let (name, open) = (b"f"[..].into(), OpenMode { write: true, ..OpenMode::default() });
+        let (name, open) = (b"f"[..].into(), OpenMode { write: true, map: true, ..OpenMode::default() });
         let create = Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true };
         let Some(Reply::Created(entry, opened)) = rig.ask(create) else { panic!("created") };
         rig.file = entry.attr.ino;
         let (ino, data) = (rig.file, WriteData(vec![7; 100].into()));
         rig.ask(Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
-        rig.ask(Request::Release { ino, handle: opened.handle, flock: None });
-        rig.read();
-        rig
+        (rig, opened.handle)
     }
 
     fn clock(&self) -> Clock {
@@ -92,6 +114,16 @@ impl Rig {
                             assert!(matches!(self.read(), Some(Reply::Data(_))), "served by the old right");
                         }
                     }
+                    if let Some(stored) = self.stored.take() {
+                        let (ino, data) = (self.file, WriteData(stored.into()));
+                        let pages = Request::WritePages { ino, offset: 0, data };
+                        let id = RequestId(self.next);
+                        self.next += 1;
+                        assert!(matches!(
+                            self.core.submit(self.clock(), id, pages),
+                            Some(Reply::Written { .. })
+                        ));
+                    }
                     self.core.invalidated(self.clock(), job);
                 }
                 Output::Sync { job, plan } => {
@@ -106,7 +138,8 @@ impl Rig {
                 }
                 Output::Send(ToMaster::Release { .. }) => self.released = true,
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
-                Output::Send(_) | Output::Reply(..) => {}
+                Output::Reply(_, reply) => self.replies.push(reply),
+                Output::Send(_) => {}
                 Output::Left | Output::Rejoin | Output::Lost(_) => panic!("the node left"),
             }
         }
@@ -146,4 +179,24 @@ fn what_was_read_in_the_last_round_goes_after_the_release() {
     assert_eq!(rig.rounds.len(), 66, "64 rounds more, and one that nobody waits for");
     let took = rig.rounds[64].since(rig.rounds[0]).0;
     assert!(took < 1_100_000, "{took} us");
+}
+
+/// Else what was stored before would be written after it, with the time of that.
+#[test]
+fn a_time_is_set_when_what_was_stored_before_is_written() {
+    let (mut rig, handle) = Rig::with_open(0);
+    rig.stored = Some(vec![8; 100]);
+    let ino = rig.file;
+    let mtime = Timespec { secs: 5, nanos: 6 };
+    let set = AttrSet { mtime: Some(mtime), ..AttrSet::default() };
+    let set_time = |set: &AttrSet| Request::SetAttr { ino, set: set.clone(), size: None };
+    assert!(rig.ask(set_time(&set)).is_none(), "it waits");
+    assert_eq!((rig.rounds.len(), rig.stored.take()), (1, None));
+    let Some(Reply::Attr(attr, _)) = rig.replies.pop() else { panic!("answered") };
+    assert_eq!(attr.mtime, mtime);
+    // A truncation has the kernel write nothing back, and nobody else can have stored anything.
+    assert!(rig.ask(Request::SetAttr { ino, set: set.clone(), size: Some(7) }).is_some());
+    rig.ask(Request::Release { ino, handle, flock: None });
+    assert!(rig.ask(set_time(&set)).is_some());
+    assert_eq!(rig.rounds.len(), 1);
 }

@@ -73,6 +73,28 @@ fn a_file_grows_by_truncation_under_pages_that_were_stored_to() {
     }
 }
 
+/// What was stored before is written when the mapping goes at the latest, and was once stamped then.
+#[test]
+fn a_time_that_was_set_outlives_what_was_stored_before() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let mut on_a = Partner::start(&a.root);
+    on_a.must("create", &[json!("f"), json!("-".repeat(20_000))]);
+    let set = std::time::UNIX_EPOCH + std::time::Duration::from_secs(500_867_045);
+    for setter in [&a, &b, &a] {
+        on_a.must("map", &[json!("f"), json!(20_000)]);
+        on_a.must("store", &[json!("f"), json!(4_095), json!("stored")]);
+        let file = fs::File::open(setter.path("f")).expect("opened");
+        file.set_modified(set).expect("set");
+        on_a.must("unmap", &[json!("f")]);
+        for mount in [&a, &b] {
+            let found = fs::metadata(mount.path("f")).expect("there");
+            assert_eq!(found.modified().expect("known"), set);
+        }
+        assert_eq!(fs::read(b.path("f")).expect("read")[4_095..4_101], *b"stored");
+    }
+}
+
 /// Taking pages back has them written first, which must not wait for what waits for them: here a look for capabilities
 /// among attributes that are too large to be at hand.
 #[test]

@@ -311,7 +311,7 @@ fn begin_change(step: Step, places: &Places) -> Begin {
     match step {
         Step::Create(dir, name) => {
             let dir = places.dir(dir);
-            let open = OpenMode { write: true, ..OpenMode::default() };
+            let open = OpenMode { write: true, map: true, ..OpenMode::default() };
             let (parent, spec) = (Ino(dir), spec(FileKind::File));
             let request =
                 Request::Create { parent, name: name.as_bytes().into(), spec, open, exclusive: true };

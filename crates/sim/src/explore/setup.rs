@@ -132,7 +132,7 @@ fn mkdir(cluster: &mut Cluster, node: usize, parent: u64, name: &[u8]) -> u64 {
 }
 
 fn file(cluster: &mut Cluster, node: usize, parent: u64, name: &[u8], data: &[u8]) -> u64 {
-    let open = OpenMode { write: true, ..OpenMode::default() };
+    let open = OpenMode { write: true, map: true, ..OpenMode::default() };
     let (parent, spec) = (Ino(parent), spec(FileKind::File));
     let request = Request::Create { parent, name: name.into(), spec, open, exclusive: true };
     let Reply::Created(entry, opened) = cluster.call(node, request) else { panic!("a file is made") };

@@ -19,7 +19,7 @@ impl Process {
         let what = self.random(6);
         let reply = match what {
             0 | 1 => {
-                let open = OpenMode { write: true, ..OpenMode::default() };
+                let open = OpenMode { write: true, map: true, ..OpenMode::default() };
                 let exclusive = self.random(2) == 0;
                 self.create_shared(dir, &name, open, exclusive).await
             }
@@ -155,7 +155,7 @@ impl Process {
         let dir = self.shared().await;
         let round = self.world.borrow().round();
         let name = format!("race{round}").into_bytes();
-        let open = OpenMode { write: true, ..OpenMode::default() };
+        let open = OpenMode { write: true, map: true, ..OpenMode::default() };
         match self.create_shared(dir, &name, open, true).await {
             Reply::Created(entry, opened) => {
                 *self.world.borrow_mut().winners.entry((dir, name)).or_default() += 1;
@@ -174,7 +174,7 @@ impl Process {
     /// Appends a record to a file that others append to.
     pub(super) async fn append(&self) {
         let ino = self.fixed(b"log").await;
-        let open = OpenMode { write: true, append: true, ..OpenMode::default() };
+        let open = OpenMode { write: true, map: true, append: true, ..OpenMode::default() };
         let opened = match self.call(Request::Open { ino: Ino(ino), open }).await {
             Reply::Opened(opened) => opened,
             Reply::Error(error) if self.may_refuse(&error) => return,
@@ -209,7 +209,10 @@ impl Process {
         // All use one kind: the two do not see each other.
         let kind = if self.world.borrow().seed % 2 == 0 { LockKind::Posix } else { LockKind::Flock };
         let opened = match self
-            .call(Request::Open { ino: Ino(ino), open: OpenMode { write: true, ..OpenMode::default() } })
+            .call(Request::Open {
+                ino: Ino(ino),
+                open: OpenMode { write: true, map: true, ..OpenMode::default() },
+            })
             .await
         {
             Reply::Opened(opened) => opened,
@@ -263,7 +266,7 @@ impl Process {
     /// Changes its own place of a file that is so long that its extents have pages of their own.
     pub(super) async fn far(&self) {
         let ino = self.fixed(b"far").await;
-        let open = OpenMode { write: true, ..OpenMode::default() };
+        let open = OpenMode { write: true, map: true, ..OpenMode::default() };
         let opened = match self.call(Request::Open { ino: Ino(ino), open }).await {
             Reply::Opened(opened) => opened,
             Reply::Error(error) if self.may_refuse(&error) => return,

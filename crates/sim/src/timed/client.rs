@@ -163,7 +163,7 @@ impl Client {
 
     /// Opens a file to write.
     pub async fn open(&self, ino: u64) -> Result<HandleId, FsError> {
-        let open = OpenMode { write: true, ..OpenMode::default() };
+        let open = OpenMode { write: true, map: true, ..OpenMode::default() };
         self.call(Request::Open { ino: Ino(ino), open }, |_, reply| match reply {
             Reply::Opened(opened) => Ok(opened.handle),
             other => Err(refusal(other)),
