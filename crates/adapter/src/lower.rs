@@ -54,6 +54,8 @@ enum How {
     Locked,
     /// GETATTR.
     Free,
+    /// Nothing: what it has is looked at.
+    Look,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,14 @@ impl Lowering {
     /// if `now` tells none, or it could not be brought there: the kernel takes none while a write of its own is under way that
     /// moves the end, and that may be waiting for another node.
     pub fn lower(self: &Arc<Self>, end: EarlierEnd, now: impl Fn() -> Option<u64>) -> Option<u64> {
+        let thread = thread_number();
+        self.enter(end, thread, How::Look);
+        let has = self.look_and_lower(end, now);
+        self.leave(thread);
+        has
+    }
+
+    fn look_and_lower(self: &Arc<Self>, end: EarlierEnd, now: impl Fn() -> Option<u64>) -> Option<u64> {
         let file = match self.mount.kernel_file(end.ino.0, end.generation) {
             Ok(file) => Arc::new(file),
             // Nobody has it any more who could be shown anything.
@@ -140,10 +150,20 @@ impl Lowering {
         }
     }
 
+    /// Whether anything is done with `ino` through the mount.
+    pub fn uses(&self, ino: Ino) -> bool {
+        self.running.lock().iter().any(|asking| asking.end.ino == ino)
+    }
+
+    /// Waits until nothing is, for it keeps the mount from being unmounted; not for long.
+    pub fn wait_unused(&self, ino: Ino) {
+        self.wait_while(Instant::now() + UNUSED_WITHIN, |asking| asking.end.ino == ino);
+    }
+
     /// What is to be done about a question of a thread; it counts as answered from here on.
     pub fn turn(&self, thread: u32) -> Turn {
         let mut running = self.running.lock();
-        match running.iter_mut().find(|asking| asking.thread == thread) {
+        match running.iter_mut().find(|asking| asking.thread == thread && asking.how != How::Look) {
             None => Turn::Other,
             Some(asking) if asking.stage == Stage::Refused => Turn::Never,
             Some(asking) => {
@@ -180,12 +200,11 @@ impl Lowering {
         // Entered here, so that it is seen as soon as this returns.
         let (begin, begins) = std::sync::mpsc::sync_channel(1);
         let asked = thread::Builder::new().name("lower".to_owned()).spawn(move || {
-            let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-            let asking = Asking { end, thread, how, stage: Stage::Queued, since: Instant::now() };
-            this.running.lock().push(asking);
+            let thread = thread_number();
+            this.enter(end, thread, how);
             _ = begin.send(());
             let asked = match how {
-                How::Free => file.refresh(),
+                How::Free | How::Look => file.refresh(),
                 How::Locked => match file.refresh_locked() {
                     // Nor does anybody write there.
                     Err(Errno::ROFS) => file.refresh(),
@@ -196,13 +215,22 @@ impl Lowering {
                 log::debug!("the end of ino {} is not here: {errno}", end.ino);
             }
             drop(file);
-            this.running.lock().retain(|asking| asking.thread != thread);
-            this.ended.notify_all();
+            this.leave(thread);
         });
         match asked {
             Ok(_) => _ = begins.recv(),
             Err(error) => log::warn!("no thread to lower the end of ino {}: {error}", end.ino),
         }
+    }
+
+    fn enter(&self, end: EarlierEnd, thread: u32, how: How) {
+        let asking = Asking { end, thread, how, stage: Stage::Queued, since: Instant::now() };
+        self.running.lock().push(asking);
+    }
+
+    fn leave(&self, thread: u32) {
+        self.running.lock().retain(|asking| asking.thread != thread);
+        self.ended.notify_all();
     }
 
     fn tell(&self, ino: Ino, errno: Errno) {
@@ -217,7 +245,7 @@ impl Lowering {
 impl Asking {
     /// Whether it may yet have pages of `ino` dropped.
     fn is_of(&self, ino: Ino) -> bool {
-        self.end.ino == ino && self.stage != Stage::Refused
+        self.end.ino == ino && self.stage != Stage::Refused && self.how != How::Look
     }
 
     /// Whether somebody holds the lock of the file for longer.
@@ -226,6 +254,13 @@ impl Asking {
     }
 }
 
+/// This thread, as the kernel names it in a request.
+fn thread_number() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// How long a close waits for that.
+const UNUSED_WITHIN: Duration = Duration::from_millis(100);
 /// How long the kernel may take. All it waits for are answers.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the lock of a file may be awaited.

@@ -63,6 +63,11 @@ pub enum Shape {
         /// In bytes.
         len: u32,
     },
+    /// FLUSH: once it is answered nobody may keep the file system from being unmounted.
+    Flush {
+        /// The file.
+        ino: Ino,
+    },
     /// WRITE.
     Write(WriteShape),
 }

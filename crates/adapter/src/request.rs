@@ -132,7 +132,7 @@ fn try_translate<'a>(
             return Ok(Translated::Write(write_call(header, fh, offset, data, write_flags, open_flags)));
         }
         Operation::Flush { fh: _, lock_owner } => {
-            (Request::Flush { ino, owner: LockOwner(lock_owner) }, Shape::Plain)
+            (Request::Flush { ino, owner: LockOwner(lock_owner) }, Shape::Flush { ino })
         }
         Operation::Release { fh, release_flags, lock_owner, .. } => {
             let drops = release_flags.contains(ReleaseFlags::FLOCK_UNLOCK);
@@ -266,15 +266,16 @@ fn attr_set(
         Some(TimeOrNow::Now) => Ok(Some(now)),
         Some(TimeOrNow::At(time)) => timespec_of(time).map(Some).ok_or(Errno::INVAL),
     };
-    // With a chown no flag says that the caller lacks CAP_FSETID: root has it.
-    let is_given = (setattr.uid.is_some() || setattr.gid.is_some()) && header.uid != ROOT;
+    // With a chown the flag does not say that the caller lacks CAP_FSETID: root has it.
+    let is_given = setattr.uid.is_some() || setattr.gid.is_some();
+    let kills = if is_given { header.uid != ROOT } else { setattr.kill_suidgid };
     Ok(AttrSet {
         mode: setattr.mode.map(|mode| mode & linux::PERMISSIONS),
         uid: setattr.uid,
         gid: setattr.gid,
         atime: time(setattr.atime)?,
         mtime: time(setattr.mtime)?,
-        kill_privileges: groups_if(setattr.kill_suidgid || is_given, header),
+        kill_privileges: groups_if(kills, header),
     })
 }
 

@@ -200,6 +200,8 @@ enum Work {
     Read(ReadJob),
     /// Ask the core on.
     Ask(Request),
+    /// Answer a close once nothing looks at the file.
+    Flush(Ino, Answer),
 }
 
 impl Task {
@@ -208,6 +210,12 @@ impl Task {
         match self.what {
             Work::Read(job) => run_read(driver, self.call, &job),
             Work::Ask(request) => ask(driver, self.call, request, Thread::Other),
+            Work::Flush(ino, answer) => {
+                if let Some(lowering) = driver.lowering() {
+                    lowering.wait_unused(ino);
+                }
+                self.call.finish(driver.metrics(), answer);
+            }
         }
     }
 }
@@ -339,7 +347,14 @@ fn finish<D: Driver>(driver: &D, call: Call, reply: Reply) {
 
 /// Answers, after what comes before.
 fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
-    let Some(before) = call.before.take() else { return call.finish(driver.metrics(), answer) };
+    let Some(before) = call.before.take() else {
+        if let Shape::Flush { ino } = call.shape
+            && driver.lowering().is_some_and(|lowering| lowering.uses(ino))
+        {
+            return driver.spawn(Task { call, what: Work::Flush(ino, answer) });
+        }
+        return call.finish(driver.metrics(), answer);
+    };
     let metrics = Arc::clone(driver.metrics());
     let then = Box::new(move || call.finish(&metrics, answer));
     match before {

@@ -111,7 +111,7 @@ fn making() {
 fn creating_is_exclusive_whatever_the_caller_wants() {
     let create =
         |flags| Operation::Create { name: os("a"), mode: 0o100_644, flags, umask: 0o22, kill_suidgid: false };
-    let open = |append| vfs::OpenMode { write: true, append, sync: false };
+    let open = |append| vfs::OpenMode { write: true, map: false, append, sync: false };
     let request = |append| Request::Create {
         parent: PARENT,
         name: boxed("a"),
@@ -124,7 +124,11 @@ fn creating_is_exclusive_whatever_the_caller_wants() {
     assert_asks(create(0o2101), request(true), Shape::Create { exclusive: false });
     assert_asks(
         Operation::Tmpfile { mode: 0o100_600, flags: 0o2, umask: 0o77 },
-        Request::TmpFile { parent: PARENT, spec: spec(FileKind::File, 0o600, 0o77), open: open(false) },
+        Request::TmpFile {
+            parent: PARENT,
+            spec: spec(FileKind::File, 0o600, 0o77),
+            open: vfs::OpenMode { map: true, ..open(false) },
+        },
         Shape::Plain,
     );
 }
@@ -197,7 +201,10 @@ fn open_files() {
     let plain = Shape::Plain;
     assert_asks(
         Operation::Open { flags: 0o2, kill_suidgid: false },
-        Request::Open { ino: PARENT, open: vfs::OpenMode { write: true, append: false, sync: false } },
+        Request::Open {
+            ino: PARENT,
+            open: vfs::OpenMode { write: true, map: true, append: false, sync: false },
+        },
         plain,
     );
     for (open_flags, noatime) in [(0, false), (0o1_000_000, true), (0o4000, false)] {
@@ -210,7 +217,7 @@ fn open_files() {
     assert_asks(
         Operation::Flush { fh: 4, lock_owner: 99 },
         Request::Flush { ino: PARENT, owner: LockOwner(99) },
-        plain,
+        Shape::Flush { ino: PARENT },
     );
     for (release_flags, flock) in [
         (ReleaseFlags::EMPTY, None),

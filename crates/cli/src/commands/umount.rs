@@ -181,7 +181,13 @@ fn detach_kernel(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {
         Mode::Force => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
         Mode::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
     };
-    match rustix::mount::unmount(mountpoint, flags) {
+    let deadline = Instant::now() + OWN_USE_MAX;
+    let mut unmounted = rustix::mount::unmount(mountpoint, flags);
+    while unmounted == Err(Errno::BUSY) && mode == Mode::Wait && Instant::now() < deadline {
+        std::thread::sleep(OWN_USE_PAUSE);
+        unmounted = rustix::mount::unmount(mountpoint, flags);
+    }
+    match unmounted {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => fusermount(mountpoint, mode),
         Err(Errno::BUSY) => Err(Failure::mount(format!(
@@ -191,6 +197,10 @@ fn detach_kernel(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {
         Err(error) => Err(Failure::mount(format!("{}: {error}", mountpoint.display()))),
     }
 }
+
+/// The node looks at files through its own mount at times, for a moment (docs/locking.md, "The end of a file").
+const OWN_USE_MAX: Duration = Duration::from_millis(500);
+const OWN_USE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Unmounts a user's own mount.
 fn fusermount(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {

@@ -95,8 +95,14 @@ fn setgid_without_group_execution_stays_with_members_of_the_group() {
             for partner in [&mut root, &mut nobody] {
                 assert_eq!(partner.must("stat", &[json!(name)])["mode"], json!(mode), "{name} of {group}");
             }
+            root.must("unlink", &[json!(name)]);
         }
     }
+    // Root may give what nobody could have set.
+    root.must("create", &[json!("given"), json!("content")]);
+    root.must("chmod", &[json!("given"), json!(0o6767)]);
+    root.must("chown", &[json!("given"), json!(0), json!(NOBODY)]);
+    assert_eq!(nobody.must("stat", &[json!("given")])["mode"], json!(0o2767));
     // One of several groups.
     root.must("create", &[json!("f"), json!("content")]);
     root.must("chown", &[json!("f"), json!(0), json!(7)]);
