@@ -59,7 +59,7 @@ const ALL: &[Long] = &[
     Long {
         name: "differ",
         minutes: 2,
-        cargo: &["test", "-p", "holdfast", "--test", "differ", "--", "--ignored", "--nocapture"],
+        cargo: &["test", "-p", "holdfast", "--test", "differ", "--", "--nocapture"],
         environment: &[],
     },
     Long {

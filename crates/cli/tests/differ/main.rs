@@ -24,7 +24,6 @@ use differ::{Differ, End};
 use one_file::OneFile;
 
 #[test]
-#[ignore = "fails now and then by faults that are known: docs/testing.md"]
 fn random_operations_do_what_they_do_on_ext4() {
     run_seeds("random_operations_do_what_they_do_on_ext4", |seed, end| {
         let Some(arena) = Arena::new(patience(end)) else { return Ok(()) };
@@ -41,7 +40,6 @@ fn random_operations_do_what_they_do_on_ext4() {
 }
 
 #[test]
-#[ignore = "fails now and then by faults that are known: docs/testing.md"]
 fn one_file_is_what_was_written_to_it() {
     run_seeds("one_file_is_what_was_written_to_it", |seed, end| {
         let Some(arena) = Arena::new(patience(end)) else { return Ok(()) };
