@@ -189,7 +189,9 @@ impl Differ {
         let (mut our, our_opened) = split(our);
         let (their, their_opened) = split(their);
         if our == Err(Errno::STALE) && matches!(step.op, Op::Rename { .. }) {
-            our = self.rename_after_a_look(&step);
+            our = self.again_after_a_look(&step, MOVED_DIRECTORY);
+        } else if our == Err(Errno::PERM) && their != our {
+            our = self.again_after_a_look(&step, OTHER_OWNER);
         }
         self.follow_appends(&step);
         let user = step.user.map_or(String::new(), |user| format!(" as {user}"));
@@ -219,14 +221,19 @@ impl Differ {
     }
 
     /// A directory that the other mount moved is moved in this kernel's tree by the first look at its new place, which rename(2)
-    /// is not: it holds the locks that it takes (`__d_unalias` in linux:fs/dcache.c).
-    fn rename_after_a_look(&mut self, step: &Step) -> Outcome {
+    /// is not: it holds the locks that it takes (`__d_unalias` in linux:fs/dcache.c). And who owns a file it learns by the
+    /// first look after a chown there, which what only its owner may do is not (`setattr_prepare` in linux:fs/attr.c).
+    fn again_after_a_look(&mut self, step: &Step, why: &'static str) -> Outcome {
         let side = self.side(step.site);
         for path in step.op.paths() {
             _ = fs::statat(side.root, path, AtFlags::SYMLINK_NOFOLLOW);
+            _ = fs::statat(side.root, path, AtFlags::empty());
+        }
+        if let Some(slot) = step.op.slot().and_then(|slot| self.table.slots.get(&slot)) {
+            _ = fs::fstat(&slot.halves[0]);
         }
         let outcome = split(as_user(step.user, || step.op.run(&side, &self.table))).0;
-        self.tally.except(MOVED_DIRECTORY);
+        self.tally.except(why);
         outcome
     }
 
@@ -587,6 +594,8 @@ const MOVED_END: &str = "a mapping ends where its kernel last saw the end of the
 /// docs/semantics.md, "Directories that another node moved".
 const MOVED_DIRECTORY: &str =
     "a rename answers ESTALE for a directory that the other mount moved: looked at it before";
+/// docs/testing.md, "Known faults".
+const OTHER_OWNER: &str = "FAULT: EPERM for the owner that the other mount gave a file: looked at it before";
 /// docs/semantics.md, "`O_TMPFILE`".
 const SEEK_BEHIND_STORES: &str =
     "SEEK_DATA and SEEK_HOLE do not see what was stored and not written back: msync before";

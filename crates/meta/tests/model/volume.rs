@@ -64,7 +64,8 @@ impl Volume {
         let bytes = tree.read(ino, 0, usize::MAX)?.to_vec();
         let changes = content_changes(&self.store.view(&|_| Vec::new()), ino, &bytes, now)?;
         self.store.apply(&changes);
-        let set = AttrSet { kill_privileges: Some(Vec::new()), ..AttrSet::default() };
+        // By somebody in every group.
+        let set = AttrSet { kill_privileges: Some((0..16).collect()), ..AttrSet::default() };
         self.perform(tree, &Op::SetAttr { ino, set }, &OpContext { now, node: NodeId(1) })?;
         Ok(OpReply::Done)
     }

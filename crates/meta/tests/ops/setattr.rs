@@ -60,7 +60,8 @@ fn each_half_of_an_uncovered_inode_needs_its_own_right() {
 #[test]
 fn privileges_go_with_chown_and_writes_but_not_from_directories() {
     let kill = |groups: &[u32]| AttrSet { kill_privileges: Some(groups.to_vec()), ..NONE };
-    let (chown, member, stranger) = (AttrSet { uid: Some(9), ..NONE }, kill(&[5, 0]), kill(&[5]));
+    let group = Volume::new().with(file(1, "a", 10)).inode(Ino(10)).attr.gid;
+    let (chown, member, stranger) = (AttrSet { uid: Some(9), ..NONE }, kill(&[5, group]), kill(&[5]));
     let chown_by_stranger = AttrSet { uid: Some(9), ..stranger.clone() };
     let table = [
         (0o6777, &chown, 0o0777),
