@@ -72,9 +72,12 @@ pub struct Hooks {
     pub done: Box<dyn Fn(u64) + Send + Sync>,
     /// The kernel knows of an end of a file: [`vfs::Core::end_reached`].
     pub raised: Box<dyn Fn(LaterEnd) + Send + Sync>,
+    /// Whether the kernel is known to have an end, or a later one.
+    pub reaches: Box<dyn Fn(LaterEnd) -> bool + Send + Sync>,
     /// Sees to it that the kernel has no later end of a file than there is. May block as long as reads do.
     pub lower: Box<dyn Fn(EarlierEnd) + Send + Sync>,
-    /// The pages of a file were taken back: returns when nothing that lowers its end touches newer ones any more.
+    /// The pages of a file were taken back, or its end is to be raised: returns when nothing that lowers its end touches newer
+    /// pages, or the newer end, any more.
     pub lowered: Box<dyn Fn(Ino) + Send + Sync>,
     /// The kernel is stuck: abort the connection ([`fuse::mount::Mount::abort`]). Called at most once.
     pub abort: Box<dyn Fn() + Send + Sync>,
@@ -124,9 +127,9 @@ impl Invalidator {
     /// Has the kernel know of a later end of a file, without pages that do not, and of none that is later still (`lower`),
     /// then calls `then`. Never blocks.
     pub fn raise(&self, end: LaterEnd, lower: Option<EarlierEnd>, then: Box<dyn FnOnce() + Send>) {
-        let LaterEnd { ino, from, to, .. } = end;
-        let pages = Step::Range { ino, offset: from, len: to.saturating_sub(from) };
-        let steps = [pages, Step::End(end)].into_iter().chain(lower.map(Step::Lower)).collect();
+        // First: having taken an earlier end, the kernel zeroes the rest of its page.
+        let steps = [Step::Lowered(end.ino), Step::End(end)];
+        let steps = steps.into_iter().chain(lower.map(Step::Lower)).collect();
         self.shared.submit(steps, Done::Call(Some(then)));
     }
 
@@ -243,10 +246,12 @@ enum Step {
     Order(Invalidation),
     /// Pages of a part of a file.
     Range { ino: Ino, offset: u64, len: u64 },
-    /// Nothing: the kernel is told of a later end of a file.
+    /// Pages behind the end that the kernel has of a file; it is told of a later one.
     End(LaterEnd),
     /// Nothing: the kernel is made to ask for an earlier end of a file.
     Lower(EarlierEnd),
+    /// Nothing: what it was made to ask is waited for.
+    Lowered(Ino),
 }
 
 /// Whom to tell that a job is done.
@@ -288,7 +293,8 @@ impl Step {
             Self::Order(Invalidation::Pages { .. } | Invalidation::Drop { .. })
             | Self::Range { .. }
             | Self::End(_)
-            | Self::Lower(_) => CallKind::Pages,
+            | Self::Lower(_)
+            | Self::Lowered(_) => CallKind::Pages,
         }
     }
 }
@@ -513,7 +519,14 @@ impl Shared {
                 (InvalidationKind::InodePages, notify.inval_inode(ino.0, *offset as i64, *len as i64))
             }
             Step::End(end) => {
-                let result = notify.raise_size(end.ino.0, end.to);
+                // An answer to a request that came before any of this would be dropped, and may tell of an earlier end.
+                if (self.hooks.reaches)(*end) {
+                    return (self.hooks.raised)(*end);
+                }
+                let LaterEnd { ino, from, to, .. } = *end;
+                let pages = notify.inval_inode(ino.0, from as i64, to.saturating_sub(from) as i64);
+                self.count(InvalidationKind::InodePages, begun, &pages);
+                let result = notify.raise_size(ino.0, to);
                 (self.hooks.raised)(*end);
                 (InvalidationKind::End, result)
             }
@@ -521,6 +534,7 @@ impl Shared {
                 self.drop_name(*parent, name.clone());
                 return;
             }
+            Step::Lowered(ino) => return (self.hooks.lowered)(*ino),
             Step::Lower(end) => {
                 (self.hooks.lower)(*end);
                 (InvalidationKind::EarlierEnd, Ok(Notified::Done))

@@ -86,6 +86,11 @@ impl Lowering {
         Arc::new(Self { mount, running, ended, is_told })
     }
 
+    /// The end that the kernel has of a file; `None` if that cannot be seen.
+    pub fn size(&self, ino: Ino, generation: u32) -> Option<u64> {
+        self.mount.kernel_file(ino.0, generation).ok()?.size().ok()
+    }
+
     /// Returns once the kernel has an end of the file that is not later than the one that `now` tells, and what it has. `None`
     /// if `now` tells none, or it could not be brought there: the kernel takes none while a write of its own is under way that
     /// moves the end, and that may be waiting for another node.

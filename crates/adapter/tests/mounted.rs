@@ -213,6 +213,7 @@ impl Node {
         let hooks = Hooks {
             done: Box::new(|_| ()),
             raised: Box::new(|_| ()),
+            reaches: Box::new(|_| false),
             lower: Box::new(|_| ()),
             lowered: Box::new(|_| ()),
             abort: Box::new(|| ()),

@@ -334,7 +334,7 @@ fn unmount(shell: &Shell, mount: &Mount) {
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
-    let (lower, lowered) = (Arc::downgrade(shell), Arc::downgrade(shell));
+    let [reaches, lower, lowered] = [(); 3].map(|()| Arc::downgrade(shell));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
@@ -345,6 +345,11 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
             if let Some(shell) = raised.upgrade() {
                 shell.call_core(|core, _| core.end_reached(end));
             }
+        }),
+        reaches: Box::new(move |end| {
+            let Some(shell) = reaches.upgrade() else { return false };
+            let has = shell.lowering.get().and_then(|lowering| lowering.size(end.ino, end.generation));
+            has.is_some_and(|has| has >= end.to)
         }),
         lower: Box::new(move |end| {
             let Some(shell) = lower.upgrade() else { return };

@@ -26,6 +26,8 @@ use crate::request::{Attr, Reply};
 pub struct LaterEnd {
     /// The file.
     pub ino: Ino,
+    /// Its generation, as the kernel was told.
+    pub generation: u32,
     /// What the kernel has at least. Pages from here on may show zeros where there are bytes now.
     pub from: u64,
     /// What the answer tells.
@@ -56,6 +58,8 @@ pub(crate) struct End {
     most: u64,
     /// The end of the file that a read met last.
     met: u64,
+    /// The end that it was told last, or moved to itself since.
+    last: u64,
     /// When it was last told of an end, or moved one itself: the answer may still be on its way.
     moved: Micros,
     /// How many answers wait for it to be raised.
@@ -75,6 +79,7 @@ impl End {
     fn tell(&mut self, end: u64, now: Micros) {
         self.lower(end);
         self.reach(end, now);
+        self.last = end;
     }
 
     /// The kernel may take this end if it is an earlier one.
@@ -87,6 +92,7 @@ impl End {
     /// The kernel has this end, or takes it soon.
     fn reach(&mut self, end: u64, now: Micros) {
         self.most = self.most.max(end);
+        self.last = self.last.max(end);
         self.moved = now;
     }
 
@@ -130,7 +136,8 @@ impl Core {
         if attr.size <= end.written && self.alone_since(ino).is_some_and(|since| since <= end.settled) {
             return None;
         }
-        Some(LaterEnd { ino, from: end.sure, to: attr.size, since: self.clock.now, lowered: end.lowered })
+        let End { sure: from, generation, lowered, .. } = *end;
+        Some(LaterEnd { ino, generation, from, to: attr.size, since: self.clock.now, lowered })
     }
 
     /// Since when nobody else may have changed the content.
@@ -152,25 +159,45 @@ impl Core {
 
     /// For a read of `ino` that was answered with less than it asked for: what is to be done before the kernel is given
     /// the answer, until it has no later end than [`end_now`](Self::end_now), then told by [`end_seen`](Self::end_seen).
-    pub fn earlier_end_met(&self, ino: Ino) -> Option<EarlierEnd> {
+    pub fn earlier_end_met(&mut self, ino: Ino) -> Option<EarlierEnd> {
         let Known { end, .. } = self.known.get(&ino)?;
-        end.earlier_than(end.met, ino)
+        let earlier = end.earlier_than(end.met, ino)?;
+        self.note_served(ino);
+        Some(earlier)
     }
 
     /// As [`earlier_end_met`](Self::earlier_end_met), before `reply` is given to the kernel and after what
     /// [`later_end`](Self::later_end) asks for.
-    pub fn earlier_end(&self, reply: &Reply) -> Option<EarlierEnd> {
-        match reply {
+    pub fn earlier_end(&mut self, reply: &Reply) -> Option<EarlierEnd> {
+        let earlier = match reply {
             Reply::Attr(attr, _) => self.earlier_end_of(attr),
             Reply::Entry(entry) | Reply::Created(entry, _) => self.earlier_end_of(&entry.attr),
             _ => None,
-        }
+        }?;
+        // The kernel drops pages then: what gives the right to them back has to wait for that.
+        self.note_served(earlier.ino);
+        Some(earlier)
     }
 
     fn earlier_end_of(&self, attr: &Attr) -> Option<EarlierEnd> {
-        let Known { end, .. } = self.known.get(&attr.ino).filter(|known| known.is_open())?;
-        let earlier = end.earlier_than(attr.size, attr.ino).filter(|_| attr.kind == FileKind::File)?;
-        Some(EarlierEnd { told: Some(*attr), ..earlier })
+        let ino = attr.ino;
+        let known = self.known.get(&ino).filter(|known| known.is_open() && attr.kind == FileKind::File)?;
+        let end = known.end;
+        // What is told from elsewhere may be older than pages that are read meanwhile, which the kernel would zero behind it. Nobody
+        // sees them before its end is raised, and they are taken back before that; but own writes raise it themselves.
+        if known.writers > 0 && !self.shows_content(ino) {
+            return None;
+        }
+        // The most counts what is being raised for other answers.
+        let is_earlier = end.most > attr.size;
+        is_earlier.then_some(EarlierEnd { ino, generation: end.generation, told: Some(*attr) })
+    }
+
+    /// Whether reads are answered from what is here.
+    fn shows_content(&self, ino: Ino) -> bool {
+        let is_held =
+            |resource| self.tokens.usable(resource).permits(LockMode::Pr) || self.is_dropping(resource);
+        self.content_resource(ino).is_some_and(is_held) || self.old_content.contains_key(&ino)
     }
 
     /// Whether the kernel would move an end if it were told of these attributes.
@@ -178,14 +205,14 @@ impl Core {
         self.later_end_of(attr).is_some() || self.earlier_end_of(attr).is_some()
     }
 
-    /// The end of a file as reads are answered now, or as it was told if its content is not here.
+    /// The end of a file as reads are answered now, or as it was told last if its content is not here.
     pub fn end_now(&mut self, of: EarlierEnd) -> Option<u64> {
         let ino = of.ino;
         let live = self.live.get(&ino).map(|live| live.size);
         let content = self.content_under(ino, LockMode::Pr).or_else(|| self.old_content.get(&ino).cloned());
         match content {
             Some(content) => Some(live.unwrap_or(content.size)),
-            None => of.told.map(|attr| attr.size),
+            None => self.told_last(of).map(|attr| attr.size),
         }
     }
 
@@ -202,11 +229,17 @@ impl Core {
     }
 
     /// Attributes of a file that is open, for a kernel that is made to ask: it has READs to wait for until it is answered,
-    /// so nothing may be waited for here. Those that were told if none are here.
+    /// so nothing may be waited for here. Those that were told if none are here, with the end that was told last.
     pub fn attr_now(&mut self, of: EarlierEnd) -> Option<Attr> {
-        let attr = self.attr_here(of.ino).map(|(attr, _)| attr).or(of.told)?;
+        let attr = self.attr_here(of.ino).map(|(attr, _)| attr).or_else(|| self.told_last(of))?;
         self.note_end(&attr);
         Some(attr)
+    }
+
+    /// An answer may be given after one that was made later, and told of more.
+    fn told_last(&self, of: EarlierEnd) -> Option<Attr> {
+        let Known { end, .. } = self.known.get(&of.ino)?;
+        of.told.map(|attr| Attr { size: end.last, ..attr })
     }
 
     /// A write that goes through the kernel's pages moves its end there before it returns.

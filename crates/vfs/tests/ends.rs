@@ -87,7 +87,10 @@ impl Rig {
 
     /// Opens the file with this size for writing, held in EX.
     fn open_to_write(&mut self, size: u64) {
-        let open = OpenMode { write: true, ..OpenMode::default() };
+        self.open(OpenMode { write: true, ..OpenMode::default() }, size);
+    }
+
+    fn open(&mut self, open: OpenMode, size: u64) {
         let opened = self.ask(Request::Open { ino: FILE, open });
         while !self.asked.is_empty() {
             self.answer(vec![grant_attr(), grant_content(size)], None);
@@ -260,7 +263,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
 #[test]
 fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
     let mut rig = Rig::new();
-    rig.open_to_write(10);
+    rig.open(OpenMode::default(), 10);
     rig.now = rig.now + Micros(1_000_000);
     let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
     rig.hear(FromMaster::Revoke { list, speculative: false });
@@ -270,6 +273,7 @@ fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
     }
     // The kernel has moved its end with a direct write's answer.
     rig.core.end_moved(FILE, 100);
+    rig.now = rig.now + Micros(1_000);
     let asked = rig.ask(Request::GetAttr { ino: FILE });
     while !rig.asked.is_empty() {
         rig.answer(vec![grant_attr()], Some(20));

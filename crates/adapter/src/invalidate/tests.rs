@@ -127,6 +127,7 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
     let hooks = Hooks {
         done: Box::new(move |job| _ = done_sender.send(job)),
         raised: Box::new(|_| ()),
+        reaches: Box::new(|_| false),
         lower: Box::new(|_| ()),
         lowered: Box::new(|_| ()),
         abort: Box::new(move || _ = abort_sender.send(())),

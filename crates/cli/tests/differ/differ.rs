@@ -213,6 +213,11 @@ impl Differ {
         self.log.push(Entry { step: self.step, text, inos: Some(inos.clone()) });
         self.compare_outcome(&step, &our, &their, &inos)?;
         self.drop_what_it_closes(&step.op);
+        if let Op::Store { map, .. } = step.op {
+            let map = &self.table.maps[&map];
+            let found = Attributes::of(&fs::fstat(&map.twin).expect("it is open"));
+            self.times.stored.insert(map.ino, found.mtime);
+        }
         if let Op::SetXattr { .. } = step.op {
             // ext4 leaves ctime alone if the value is the same.
             inos.iter().for_each(|ino| self.times.forget(*ino));
