@@ -344,7 +344,9 @@ impl Core {
     /// Makes the newer content of a file changeable, with the extents of `range` loaded.
     fn need_live(&mut self, ino: Ino, content: &Content, range: &std::ops::Range<u64>) -> Try<()> {
         if !self.live.contains_key(&ino) {
-            let mut live = Live::new(content, self.config.inline_bytes_max);
+            // Whoever waited for room since the caller looked may have flushed what was newer, into the record.
+            let logged = self.content_under(ino, LockMode::Ex);
+            let mut live = Live::new(logged.as_ref().unwrap_or(content), self.config.inline_bytes_max);
             for (page, map) in self.pages.remove(&ino).unwrap_or_default() {
                 live.load_page(page, map);
             }

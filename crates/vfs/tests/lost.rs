@@ -448,3 +448,17 @@ fn who_tries_again_and_again_on_a_full_disk_uses_nothing_up() {
     }
     assert!(said.is_empty(), "{} batches, each of which takes room", said.len());
 }
+
+/// Nothing of a small file, which is kept in the record, is lost when a write to it has the file itself flushed for room in
+/// memory.
+#[test]
+fn a_write_that_flushes_its_own_file_keeps_what_was_there() {
+    let mut rig = Rig::with(u64::MAX, Config { dirty_bytes_max: 0, ..Config::default() });
+    let (ino, _) = rig.create("f");
+    rig.write(ino, 599, 1500).unwrap();
+    rig.write(ino, 8000, 130_000).unwrap();
+    let read = Request::Read { ino, offset: 0, len: 200_000, noatime: true };
+    let Reply::Data(data) = rig.ask(read) else { panic!("it is in memory") };
+    let expected = [vec![0; 599], vec![7; 1500], vec![0; 8000 - 2099], vec![7; 130_000]].concat();
+    assert!(data == expected, "differs from {:?} on", data.iter().zip(&expected).position(|(a, b)| a != b));
+}
