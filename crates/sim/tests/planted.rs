@@ -38,10 +38,10 @@ const TABLE: &[(Planted, u32, Method)] = &[
     (Planted::SplitForgotten, 1, Method::Worlds { deaths: 0 }),
     (Planted::InodeNumberReused, 1_000, Method::Seeds(ALIVE)),
     (Planted::StaleGrantTaken, 1, Method::Seeds(ALIVE)),
-    (Planted::SyncSkipped, 10, Method::Seeds(POWER)),
+    (Planted::SyncSkipped, 40, Method::Seeds(POWER)),
     (Planted::BatchAppliedTwice, 200, Method::Seeds(MASTERS)),
     (Planted::OrphanLost, 1, Method::Seeds(ALIVE)),
-    (Planted::LeaseUnchecked, 1, Method::Seeds(APART)),
+    (Planted::LeaseUnchecked, 30, Method::Seeds(APART)),
 ];
 
 const RUNS_MAX: u64 = 2_000;

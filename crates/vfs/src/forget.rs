@@ -92,7 +92,8 @@ impl Core {
         #[cfg(feature = "planted")]
         if !list.is_empty() && types::planted::strikes(types::planted::Planted::ForgetAcknowledgedEarly) {
             self.acknowledge(seq, open);
-            return self.invalidate(Purpose::Alone, list, pages);
+            self.invalidate(Purpose::Alone, list, pages);
+            return;
         }
         if list.is_empty() {
             self.acknowledge(seq, open);
