@@ -99,6 +99,17 @@ impl Rig {
         assert!(matches!(reply, Some(Reply::Opened(_))), "{reply:?}");
     }
 
+    /// Another node wants the content, a while later, and gets it.
+    fn give_content_back(&mut self) {
+        self.now = self.now + Micros(1_000_000);
+        let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
+        self.hear(FromMaster::Revoke { list, speculative: false });
+        for job in std::mem::take(&mut self.invalidations) {
+            self.core.invalidated(self.clock(), job);
+            self.run();
+        }
+    }
+
     fn stat(&mut self) -> Reply {
         let id = self.ask(Request::GetAttr { ino: FILE });
         self.reply_to(id).unwrap()
@@ -184,13 +195,7 @@ fn an_answer_with_a_later_end_waits_until_the_kernel_has_it() {
     assert_eq!((end.from, end.to), (10, 30));
 
     // Others may have written before this answer was made, and a write through pages may still be on its way.
-    rig.now = rig.now + Micros(1_000_000);
-    let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
-    rig.hear(FromMaster::Revoke { list, speculative: false });
-    for job in std::mem::take(&mut rig.invalidations) {
-        rig.core.invalidated(rig.clock(), job);
-        rig.run();
-    }
+    rig.give_content_back();
     let asked = rig.ask(Request::GetAttr { ino: FILE });
     rig.core.end_written(FILE, 40);
     rig.answer(Vec::new(), Some(40));
@@ -227,13 +232,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
     assert_eq!(read(&mut rig, 0), None);
 
     // Cut to five bytes elsewhere.
-    rig.now = rig.now + Micros(1_000_000);
-    let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
-    rig.hear(FromMaster::Revoke { list, speculative: false });
-    for job in std::mem::take(&mut rig.invalidations) {
-        rig.core.invalidated(rig.clock(), job);
-        rig.run();
-    }
+    rig.give_content_back();
     for offset in [0, 4096] {
         let end = read(&mut rig, offset).unwrap();
         assert_eq!((end.ino, end.told, rig.core.end_now(end)), (FILE, None, Some(5)));
@@ -264,13 +263,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
 fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
     let mut rig = Rig::new();
     rig.open(OpenMode::default(), 10);
-    rig.now = rig.now + Micros(1_000_000);
-    let list = vec![(ResourceId::file(FILE), LockMode::Nl)];
-    rig.hear(FromMaster::Revoke { list, speculative: false });
-    for job in std::mem::take(&mut rig.invalidations) {
-        rig.core.invalidated(rig.clock(), job);
-        rig.run();
-    }
+    rig.give_content_back();
     // The kernel has moved its end with a direct write's answer.
     rig.core.end_moved(FILE, 100);
     rig.now = rig.now + Micros(1_000);

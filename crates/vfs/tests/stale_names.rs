@@ -18,6 +18,16 @@ use wire::{FromMaster, GrantData, ToMaster, Want};
 const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
 const GONE: Ino = Ino(50);
 
+/// A core that has joined.
+fn member() -> Core {
+    let store = Arc::new(MemStore::new());
+    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+    core.hello(CLOCK, 1, 1, String::new(), String::new());
+    core.handle_message(CLOCK, welcome(1_000_000_000));
+    core.handle_message(CLOCK, reserved());
+    core
+}
+
 /// The root, with the name `f` in it or without. PR, as it is with several nodes.
 fn root(request: u64, has_name: bool) -> FromMaster {
     let mut grant = root_grant();
@@ -36,11 +46,7 @@ fn root(request: u64, has_name: bool) -> FromMaster {
 /// time that it is asked for; once the listing is given back and asked for again, the name is not in it.
 #[test]
 fn a_name_that_stays_stale_is_read_anew() {
-    let store = Arc::new(MemStore::new());
-    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
-    core.hello(CLOCK, 1, 1, String::new(), String::new());
-    core.handle_message(CLOCK, welcome(1_000_000_000));
-    core.handle_message(CLOCK, reserved());
+    let mut core = member();
     let lookup = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
     let mut reply = core.submit(CLOCK, RequestId(1), lookup);
     let (mut asked, mut released) = (0, 0);
@@ -80,11 +86,7 @@ fn a_name_that_stays_stale_is_read_anew() {
 /// path once more, and must not find what it found before. Method: the listing covers the file.
 #[test]
 fn an_open_that_is_stale_gives_back_what_shows_the_name() {
-    let store = Arc::new(MemStore::new());
-    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
-    core.hello(CLOCK, 1, 1, String::new(), String::new());
-    core.handle_message(CLOCK, welcome(1_000_000_000));
-    core.handle_message(CLOCK, reserved());
+    let mut core = member();
     let lookup = || Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
     let mut has_name = true;
     let mut ask = |id: u64, request: Request| {
@@ -142,11 +144,7 @@ fn covering_root(request: u64, has_name: bool) -> FromMaster {
 /// is dropped before it is told of the new one.
 #[test]
 fn a_directory_that_another_node_moved_is_dropped_where_it_was() {
-    let store = Arc::new(MemStore::new());
-    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
-    core.hello(CLOCK, 1, 1, String::new(), String::new());
-    core.handle_message(CLOCK, welcome(1_000_000_000));
-    core.handle_message(CLOCK, reserved());
+    let mut core = member();
     let (to, moved) = (Ino(60), Ino(61));
     let mut ask = |id: u64, parent: Ino, name: &[u8]| {
         let mut reply = core.submit(CLOCK, RequestId(id), Request::Lookup { parent, name: name.into() });
