@@ -12,7 +12,7 @@ use vfs::{Clock, Core, HandleId, Invalidation, Output, Reply, Request, RequestId
 use wire::{FromMaster, ToMaster};
 
 use crate::coverage::Coverage;
-use crate::kernel::{Kernel, Pending};
+use crate::kernel::{Asked, Kernel, Pending};
 use crate::traffic::Traffic;
 
 mod faults;
@@ -91,6 +91,8 @@ struct Node {
     memberships_lost: u64,
     /// Files that are open, as the kernel knows.
     handles: BTreeMap<HandleId, Ino>,
+    /// What requests mean to the kernel whose answers nobody took yet.
+    asked: BTreeMap<RequestId, Asked>,
     /// Requests of processes that were killed meanwhile.
     abandoned: BTreeSet<RequestId>,
 }
@@ -229,6 +231,7 @@ impl Cluster {
             is_closed: false,
             memberships_lost: 0,
             handles: BTreeMap::new(),
+            asked: BTreeMap::new(),
             abandoned: BTreeSet::new(),
         });
         let index = self.nodes.len() - 1;
@@ -287,6 +290,7 @@ impl Cluster {
         }
         let node = &mut self.nodes[index];
         let pending = Pending::of(&request);
+        node.asked.insert(id, Asked::of(&request));
         if let Request::Release { handle, .. } = &request {
             node.handles.remove(handle);
         }
@@ -306,7 +310,10 @@ impl Cluster {
 
     /// The answer to a request, once it is there.
     pub fn take_reply(&mut self, index: usize, id: RequestId) -> Option<Reply> {
-        self.nodes[index].replies.remove(&id)
+        let node = &mut self.nodes[index];
+        let reply = node.replies.remove(&id)?;
+        node.asked.remove(&id);
+        Some(reply)
     }
 
     /// The oldest answer that nobody took. Kernels take answers in before their processes go on.
@@ -631,6 +638,7 @@ impl Cluster {
                 job.writing.iter().copied().filter(|id| node.replies.contains_key(id)).collect();
             for id in done {
                 job.writing.remove(&id);
+                node.asked.remove(&id);
                 match node.replies.remove(&id) {
                     Some(Reply::Written { .. }) => {}
                     // The membership has ended: what was stored is lost, as what was written.
@@ -757,6 +765,7 @@ impl Cluster {
                         node.kernel.pending.remove(&id);
                         let opened = node.note_opened(&reply);
                         if node.abandoned.remove(&id) {
+                            node.take_in(id, &reply);
                             unused.extend(opened.map(|handle| (index, handle)));
                         } else {
                             node.replies.insert(id, reply);
@@ -868,6 +877,13 @@ impl Cluster {
 }
 
 impl Node {
+    /// The kernel takes in an answer that nobody waits for any more.
+    fn take_in(&mut self, id: RequestId, reply: &Reply) {
+        if let Some(asked) = self.asked.remove(&id) {
+            self.kernel.answered(asked, reply);
+        }
+    }
+
     fn note_opened(&mut self, reply: &Reply) -> Option<HandleId> {
         let (handle, ino) = match reply {
             // Whose it is a Release does not need.

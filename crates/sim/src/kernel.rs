@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use types::Ino;
-use vfs::{Attr, Entry, Invalidation, Keep, Request, RequestId};
+use vfs::{Attr, Entry, Invalidation, Keep, Reply, Request, RequestId};
 
 /// A kernel's caches.
 #[derive(Debug, Default)]
@@ -25,6 +25,44 @@ pub struct Kernel {
     pub stores: BTreeMap<Ino, BTreeMap<u64, u8>>,
     /// Requests that the node has not answered, and what the kernel holds locked for them.
     pub pending: BTreeMap<RequestId, Pending>,
+}
+
+/// What a request means to the kernel itself when it is answered, whoever still waits for the answer.
+#[derive(Clone, Debug, Default)]
+pub enum Asked {
+    /// Nothing but what the process makes of it.
+    #[default]
+    Other,
+    /// A name is looked up or made.
+    Name(Ino, Vec<u8>),
+    /// A name is removed.
+    Removal(Ino, Vec<u8>),
+    /// The name of a directory is removed.
+    DirectoryRemoval(Ino, Vec<u8>),
+    /// A name is moved.
+    Move((Ino, Vec<u8>), (Ino, Vec<u8>)),
+    /// Content is changed.
+    Content(Ino),
+}
+
+impl Asked {
+    /// What a request means.
+    pub fn of(request: &Request) -> Self {
+        let named = |name: &[u8]| name.to_vec();
+        match request {
+            Request::Lookup { parent, name }
+            | Request::Make { parent, name, .. }
+            | Request::Create { parent, name, .. }
+            | Request::Link { parent, name, .. } => Self::Name(*parent, named(name)),
+            Request::Unlink { parent, name } => Self::Removal(*parent, named(name)),
+            Request::Rmdir { parent, name } => Self::DirectoryRemoval(*parent, named(name)),
+            Request::Rename { parent, name, new_parent, new_name, .. } => {
+                Self::Move((*parent, named(name)), (*new_parent, named(new_name)))
+            }
+            Request::Write { ino, .. } | Request::SetAttr { ino, .. } => Self::Content(*ino),
+            _ => Self::Other,
+        }
+    }
 }
 
 /// What the kernel holds locked during a request.
@@ -88,6 +126,28 @@ impl Kernel {
             Keep::No => drop(self.names.remove(&key)),
         }
         self.attr(&entry.attr, entry.keep_attr);
+    }
+
+    /// Takes in an answer whose process was killed meanwhile: a kernel does what it means to itself all the same.
+    pub fn answered(&mut self, asked: Asked, reply: &Reply) {
+        match (asked, reply) {
+            (Asked::Name(parent, name), Reply::Entry(entry) | Reply::Created(entry, _)) => {
+                self.attrs.remove(&parent);
+                self.entry(parent, &name, entry);
+            }
+            (Asked::Name(parent, name), Reply::NoEntry(keep)) => self.no_entry(parent, &name, *keep),
+            (Asked::Removal(parent, name), Reply::Done) => self.changed(parent, &name),
+            (Asked::DirectoryRemoval(parent, name), Reply::Done) => self.removed_directory(parent, &name),
+            (Asked::Move((parent, name), (new_parent, new_name)), Reply::Done) => {
+                self.renamed((parent, &name), (new_parent, &new_name));
+            }
+            (Asked::Content(ino), _) => {
+                self.note_change(ino);
+                self.attrs.remove(&ino);
+                self.pages.remove(&ino);
+            }
+            _ => {}
+        }
     }
 
     /// Takes in attributes.

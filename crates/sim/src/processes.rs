@@ -298,7 +298,7 @@ impl Runner {
             let id = self.world.borrow().states.iter().position(is_its);
             match id {
                 Some(id) => self.poll_one(id),
-                None => drop(self.world.borrow_mut().cluster.take_reply(node, request)),
+                None => self.world.borrow_mut().cluster.abandon(node, request),
             }
         }
     }

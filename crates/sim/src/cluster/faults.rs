@@ -119,6 +119,7 @@ impl Cluster {
         self.note(index as u64);
         let node = &mut self.nodes[index];
         node.abandoned.clear();
+        node.asked.clear();
         node.is_up = false;
         node.to_master.clear();
         node.from_master.clear();
@@ -351,9 +352,12 @@ impl Cluster {
     pub fn abandon(&mut self, index: usize, id: RequestId) {
         let clock = self.node_clock(index);
         let node = &mut self.nodes[index];
-        if node.replies.remove(&id).is_none() {
-            node.abandoned.insert(id);
-            node.core.interrupt(clock, id, vfs::Interrupt::Death);
+        match node.replies.remove(&id) {
+            Some(reply) => node.take_in(id, &reply),
+            None => {
+                node.abandoned.insert(id);
+                node.core.interrupt(clock, id, vfs::Interrupt::Death);
+            }
         }
         self.pump();
     }
