@@ -6,7 +6,7 @@ use wire::{FetchWhat, FromMaster, Grant, ToMaster};
 
 use crate::cache::Place;
 use crate::core::Core;
-use crate::namespace::names_given;
+use crate::namespace::{Shipped, names_given};
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::revoke::Purpose;
 use crate::wait::{Ship, WaitKey};
@@ -216,6 +216,15 @@ impl Core {
         }
     }
 
+    /// The master has a file down as open here since it was made: so it is until the request that made it opens it, or does
+    /// not, whichever master there is by then.
+    fn note_made(&mut self, shipped: &Shipped) {
+        if let Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. } = &shipped.op {
+            self.known.note(new.ino).open_told = true;
+            self.opens_in_doubt.insert(new.ino);
+        }
+    }
+
     fn on_shipped(
         &mut self,
         seq: OpSeq,
@@ -229,6 +238,9 @@ impl Core {
         self.end_removals(&shipped.removes);
         // A sync asked for while it was under way does not count.
         self.unsynced_at_master |= result.is_ok();
+        if result.is_ok() {
+            self.note_made(&shipped);
+        }
         for grant in grants {
             self.take_grant(grant);
         }

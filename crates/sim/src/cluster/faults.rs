@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use kv::{Claim, Failure, Operation};
 use master::{Master, PeerId};
-use types::Micros;
-use vfs::{HandleId, Request, RequestId};
+use meta::FsError;
+use types::{Ino, Micros};
+use vfs::{HandleId, Reply, Request, RequestId, WriteData};
 use wire::ToMaster;
 
 use super::{Cluster, Kernel};
@@ -325,6 +326,23 @@ impl Cluster {
             }
             if node.is_closed && node.from_master.is_empty() && node.paused_until <= self.now {
                 self.lose_link(index);
+            }
+        }
+    }
+
+    /// All processes of a node are gone: its kernel writes back what they stored through mappings, as it does before it
+    /// closes the files.
+    pub fn write_back_all(&mut self, index: usize) {
+        let files: Vec<Ino> = self.nodes[index].kernel.stores.keys().copied().collect();
+        for ino in files {
+            let stores: Vec<_> = self.nodes[index].kernel.take_stores(ino).collect();
+            for (offset, data) in stores {
+                let data = WriteData(data.into());
+                match self.call(index, Request::WritePages { ino, offset, data }) {
+                    Reply::Written { .. } => {}
+                    Reply::Error(FsError::Io | FsError::NoSpace) if self.may_fail() => {}
+                    other => panic!("seed {}: a write-back was answered {other:?}", self.config.seed),
+                }
             }
         }
     }

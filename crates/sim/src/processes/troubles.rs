@@ -250,6 +250,7 @@ impl Runner {
             for request in requests {
                 world.cluster.abandon(node, request);
             }
+            world.cluster.write_back_all(node);
             world.cluster.close_all(node);
             world.cluster.leave(node);
             node
