@@ -253,9 +253,15 @@ impl Asking {
         self.end.ino == ino && self.stage != Stage::Refused && self.how != How::Look
     }
 
-    /// Whether somebody holds the lock of the file for longer.
+    /// Whether it will not have the end lowered before something else happens: somebody holds the lock of the file for longer,
+    /// or the kernel took the end, waits for a READ of the page in which it lies, and moved its end on by a write of its own.
     fn is_stuck(&self) -> bool {
-        self.how == How::Locked && self.stage == Stage::Queued && self.since.elapsed() > QUEUED_MAX
+        let is_held_up = match self.how {
+            How::Locked => self.stage == Stage::Queued,
+            How::Free => self.stage == Stage::Answered,
+            How::Look => false,
+        };
+        is_held_up && self.since.elapsed() > QUEUED_MAX
     }
 }
 

@@ -127,7 +127,7 @@ fn try_translate<'a>(
             let spec = make_spec(header, FileKind::File, mode, umask);
             (Request::TmpFile { parent: ino, spec, open: open_mode_of(flags) }, Shape::Plain)
         }
-        Operation::Read { offset, size, open_flags, .. } => read(ino, offset, size, open_flags),
+        Operation::Read { fh, offset, size, open_flags, .. } => read(ino, fh, offset, size, open_flags),
         Operation::Write { fh, offset, data, write_flags, open_flags, .. } => {
             return Ok(Translated::Write(write_call(header, fh, offset, data, write_flags, open_flags)));
         }
@@ -243,9 +243,12 @@ fn remove_xattr(ino: Ino, name: &OsStr) -> (Request, Shape) {
     (Request::RemoveXattr { ino, name: bytes(name) }, shape)
 }
 
-fn read(ino: Ino, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
+fn read(ino: Ino, fh: u64, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
     let noatime = open_flags & linux::O_NOATIME != 0;
-    (Request::Read { ino, offset, len, noatime }, Shape::Read { ino, len })
+    // What fills no page shows nothing behind its own end.
+    let is_direct = FileHandle::from_raw(fh).direct;
+    let shape = if is_direct { Shape::Plain } else { Shape::Read { ino, len } };
+    (Request::Read { ino, offset, len, noatime }, shape)
 }
 
 fn make_spec(header: &InHeader, kind: FileKind, mode: u32, umask: u32) -> MakeSpec {

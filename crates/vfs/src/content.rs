@@ -60,12 +60,18 @@ impl Core {
         }
     }
 
+    /// What is needed to read content. While it is open for writing here it is held in EX or not at all: a write that waits
+    /// holds page locks, and would wait for itself if pages under PR had to go first.
+    pub(crate) fn mode_to_read(&self, ino: Ino) -> LockMode {
+        match self.known.get(&ino).is_some_and(|known| known.writers > 0) {
+            true => LockMode::Ex,
+            false => LockMode::Pr,
+        }
+    }
+
     /// Waits until content may be used in `mode`, and returns it as logged.
     pub(crate) fn need_content(&mut self, ino: Ino, mode: LockMode) -> Try<Content> {
-        let has_writers = self.known.get(&ino).is_some_and(|k| k.writers > 0);
-        // While it is open for writing here it is held in EX or not at all: a write that waits holds page locks,
-        // and would wait for itself if pages under PR had to go first.
-        let mode = if has_writers { LockMode::Ex } else { mode };
+        let mode = if mode == LockMode::Pr { self.mode_to_read(ino) } else { mode };
         if mode == LockMode::Ex
             && let Place::Covered(parent, _) = self.place(ino)
             && self.frozen.contains_key(&parent)

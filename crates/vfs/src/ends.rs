@@ -193,11 +193,16 @@ impl Core {
         is_earlier.then_some(EarlierEnd { ino, generation: end.generation, told: Some(*attr) })
     }
 
-    /// Whether reads are answered from what is here.
+    /// Whether reads are answered from what is here. While the file is open for writing here, none is under PR
+    /// ([`need_content`](Self::need_content)): one that waits would keep the kernel from dropping its page.
     fn shows_content(&self, ino: Ino) -> bool {
-        let is_held =
-            |resource| self.tokens.usable(resource).permits(LockMode::Pr) || self.is_dropping(resource);
-        self.content_resource(ino).is_some_and(is_held) || self.old_content.contains_key(&ino)
+        let mode = self.mode_to_read(ino);
+        let is_held = |resource| {
+            self.tokens.usable(resource).permits(mode)
+                || self.is_dropping(resource) && self.tokens.held(resource).permits(mode)
+        };
+        self.content_resource(ino).is_some_and(is_held)
+            || mode == LockMode::Pr && self.old_content.contains_key(&ino)
     }
 
     /// Whether the kernel would move an end if it were told of these attributes.
@@ -267,10 +272,14 @@ impl Core {
         }
     }
 
-    /// The kernel takes this end from the answer to its own truncation, and from no earlier answer then.
+    /// The kernel takes this end from the answer to its own truncation, and from no earlier answer then; until it has taken
+    /// it in, it has the later one.
     pub(crate) fn note_truncated(&mut self, ino: Ino, end: u64) {
+        let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino) {
-            known.end.most = end;
+            known.end.lower(end);
+            known.end.last = end;
+            known.end.moved = now;
         }
     }
 

@@ -20,8 +20,16 @@ pub(crate) struct Handle {
     pub write: bool,
     /// Whether the latter.
     pub map: bool,
+    /// Whether its writes go to the end.
+    pub append: bool,
     /// Changes made by it, or locks, were lost with a membership.
     pub broken: bool,
+}
+
+impl Handle {
+    pub fn new(ino: Ino, open: OpenMode) -> Self {
+        Self { ino, write: open.write, map: open.map, append: open.append, broken: false }
+    }
 }
 
 impl Core {
@@ -46,18 +54,22 @@ impl Core {
             Place::Unknown => return Err(Step::Wait(self.want(Want::Attr { ino }))),
         }
         self.metrics.operations_local.add(OperationKind::Open, 1);
-        let handle = self.open_handle(Handle { ino, write: open.write, map: open.map, broken: false });
-        Ok(Reply::Opened(self.opened(handle, open)))
+        let handle = self.open_handle(Handle::new(ino, open));
+        Ok(Reply::Opened(self.opened(ino, handle, open)))
     }
 
     /// With strict access times the first read of each open must come here: pages that the kernel has would
     /// answer it.
-    pub(crate) fn opened(&self, handle: HandleId, open: OpenMode) -> Opened {
+    ///
+    /// Appends go past the kernel's pages, and so do reads while a file is open for them: a kernel that believes in a later
+    /// end than there is, since another node cut the file, appends there as far as it knows, and has that end afterwards.
+    pub(crate) fn opened(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Opened {
         let keep_pages = match self.config.atime {
             Atime::Strict => Keep::No,
             Atime::Relative | Atime::Never => Keep::Yes,
         };
-        Opened { handle, direct: open.append, keep_pages }
+        let has_appenders = self.known.get(&ino).is_some_and(|known| known.appenders > 0);
+        Opened { handle, direct: open.append || has_appenders, keep_pages }
     }
 
     fn need_open_own(&mut self, ino: Ino, open: OpenMode) -> Try<()> {
@@ -94,6 +106,7 @@ impl Core {
         if handle.write {
             known.writers += 1;
             known.mappers += u32::from(handle.map);
+            known.appenders += u32::from(handle.append);
         } else {
             known.readers += 1;
         }
@@ -154,6 +167,7 @@ impl Core {
         if handle.write {
             known.writers = known.writers.saturating_sub(1);
             known.mappers = known.mappers.saturating_sub(u32::from(handle.map));
+            known.appenders = known.appenders.saturating_sub(u32::from(handle.append));
         } else {
             known.readers = known.readers.saturating_sub(1);
         }

@@ -29,6 +29,8 @@ pub struct Known {
     pub readers: u32,
     /// Handles open for writing.
     pub writers: u32,
+    /// Handles among them that append.
+    pub appenders: u32,
     /// Those of them through which it may be mapped to be stored to.
     pub mappers: u32,
     /// Whether the master knows that it is open here (OP).
@@ -55,6 +57,7 @@ impl Known {
             was_read: false,
             readers: 0,
             writers: 0,
+            appenders: 0,
             mappers: 0,
             open_told: false,
             lost: None,

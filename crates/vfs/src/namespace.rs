@@ -236,10 +236,10 @@ impl Core {
             Err(Step::Done(Reply::Error(FsError::NotFound))) => self.own_entry(ino, progress)?,
             Err(step) => return Err(step),
         };
-        let opened =
-            self.open_handle(Handle { ino: entry.attr.ino, write: open.write, map: open.map, broken: false });
-        self.note_open_told(entry.attr.ino);
-        self.finish_dir(Reply::Created(entry, self.opened(opened, open)), progress)
+        let ino = entry.attr.ino;
+        let handle = self.open_handle(Handle::new(ino, open));
+        self.note_open_told(ino);
+        self.finish_dir(Reply::Created(entry, self.opened(ino, handle, open)), progress)
     }
 
     fn try_tmpfile(
@@ -253,9 +253,9 @@ impl Core {
         let ino = new.ino;
         self.run_op(&Op::CreateOrphan { parent, new }, OperationKind::Create, progress)?;
         let entry = self.own_entry(ino, progress)?;
-        let handle = self.open_handle(Handle { ino, write: open.write, map: open.map, broken: false });
+        let handle = self.open_handle(Handle::new(ino, open));
         self.note_open_told(ino);
-        Ok(Reply::Created(entry, self.opened(handle, open)))
+        Ok(Reply::Created(entry, self.opened(ino, handle, open)))
     }
 
     fn try_link(&mut self, ino: Ino, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {

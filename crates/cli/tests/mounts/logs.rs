@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lab::Lab;
 
@@ -25,6 +25,17 @@ fn logs_that_all_nodes_append_to_are_read_to_their_end() {
     let mounts = [lab.mount("a"), lab.mount("b"), lab.mount("c")];
     fs::write(mounts[0].path("log"), b"").expect("made");
     let (appended, faults, stop) = (AtomicU64::new(0), Faults::default(), AtomicBool::new(false));
+    // Before anybody appends: later ones read past the pages of the kernel.
+    let kept: Vec<_> = mounts
+        .iter()
+        .flat_map(|mount| {
+            [Reading::Whole, Reading::Tail, Reading::End, Reading::Size].map(|reading| (mount, reading))
+        })
+        .map(|(mount, reading)| {
+            let path = mount.path("log");
+            (File::open(&path).expect("opened"), path, reading)
+        })
+        .collect();
     let reads = thread::scope(|scope| {
         let (appended, faults, stop) = (&appended, &faults, &stop);
         for (index, mount) in mounts[..2].iter().enumerate() {
@@ -33,14 +44,10 @@ fn logs_that_all_nodes_append_to_are_read_to_their_end() {
                 scope.spawn(move || append(&path, writer, appended, stop));
             }
         }
-        let readers: Vec<_> = mounts
-            .iter()
-            .flat_map(|mount| {
-                [Reading::Whole, Reading::Tail, Reading::End, Reading::Size].map(|reading| (mount, reading))
-            })
-            .map(|(mount, reading)| {
-                let path = mount.path("log");
-                scope.spawn(move || read_log(&path, reading, appended, faults, stop))
+        let readers: Vec<_> = kept
+            .into_iter()
+            .map(|(file, path, reading)| {
+                scope.spawn(move || read_log(file, &path, reading, appended, faults, stop))
             })
             .collect();
         thread::sleep(LONG_ENOUGH);
@@ -102,6 +109,91 @@ fn a_file_that_another_node_cut_shows_no_zeros_behind_its_end() {
 }
 
 const CUTS: usize = 200;
+
+/// A log that one node cuts short again and again while another appends to it, and processes of both read it: no read shows
+/// zeros where a record was cut off or is about to come, and nobody waits for long. Where the kernel of who appends has a later
+/// end than there is, it has it again after the append.
+#[test]
+fn a_log_that_is_cut_while_it_grows_shows_whole_records() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    fs::write(mounts[0].path("log"), b"").expect("made");
+    let (faults, stop, cuts) = (Faults::default(), AtomicBool::new(false), AtomicU64::new(0));
+    let (appended, reads) = thread::scope(|scope| {
+        let (faults, stop, cuts) = (&faults, &stop, &cuts);
+        let path = mounts[1].path("log");
+        let appender = scope.spawn(move || append_promptly(&path, faults, stop));
+        let path = mounts[0].path("log");
+        scope.spawn(move || cut_log(&path, cuts, stop));
+        thread::sleep(Duration::from_millis(100));
+        let readers = [0, 1, 1].map(|mount: usize| {
+            let path = mounts[mount].path("log");
+            scope.spawn(move || read_whole(&path, faults, stop))
+        });
+        thread::sleep(LONG_ENOUGH);
+        stop.store(true, Ordering::Relaxed);
+        let reads = readers.into_iter().map(|reader| reader.join().expect("a reader")).sum::<u64>();
+        (appender.join().expect("the appender"), reads)
+    });
+    let cuts = cuts.into_inner();
+    println!("{appended} records, {cuts} cuts, {reads} reads");
+    faults.expect_none();
+    assert!(appended > 100 && cuts > 20 && reads > 100, "{appended} records, {cuts} cuts, {reads} reads");
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+fn append_promptly(path: &Path, faults: &Faults, stop: &AtomicBool) -> u64 {
+    let mut file = OpenOptions::new().append(true).open(path).expect("opened");
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        assert_eq!(file.write(&record(0, number)).expect("appended"), RECORD);
+        if began.elapsed() > PROMPT {
+            faults.add(format!("record {number} took {:?}", began.elapsed()));
+        }
+        number += 1;
+        if number % 3 == 0 {
+            thread::sleep(Duration::from_millis(number % 10));
+        }
+    }
+    number
+}
+
+fn cut_log(path: &Path, cuts: &AtomicU64, stop: &AtomicBool) {
+    let file = OpenOptions::new().write(true).open(path).expect("opened");
+    for round in 0_u64.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let records = fs::metadata(path).expect("there").len() / RECORD as u64;
+        if records > 20 {
+            // By a few, or to nothing.
+            let left = if round % 5 == 0 { 0 } else { records - 1 - round % 7 };
+            file.set_len(left * RECORD as u64).expect("cut");
+            cuts.fetch_add(1, Ordering::Relaxed);
+        }
+        thread::sleep(Duration::from_millis(round % 10));
+    }
+}
+
+fn read_whole(path: &Path, faults: &Faults, stop: &AtomicBool) -> u64 {
+    let file = File::open(path).expect("opened");
+    let (mut reads, mut content) = (0, vec![0; 64 << 10]);
+    while !stop.load(Ordering::Relaxed) {
+        let len = file.read_at(&mut content, 0).expect("read");
+        if let Err(fault) = records(&content[..len]) {
+            faults.add(format!("{path:?}: {fault} of {len} bytes"));
+        }
+        reads += 1;
+        thread::sleep(Duration::from_millis(reads % 3));
+    }
+    reads
+}
+
+/// For an append: beside the waits of a few nodes for each other, on a machine that is at work.
+const PROMPT: Duration = Duration::from_secs(2);
 
 /// As above for writes at places of their own behind the end, which go through the kernel's page cache.
 #[test]
@@ -166,8 +258,14 @@ fn append(path: &Path, writer: usize, appended: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
-fn read_log(path: &Path, reading: Reading, appended: &AtomicU64, faults: &Faults, stop: &AtomicBool) -> u64 {
-    let mut file = File::open(path).expect("opened");
+fn read_log(
+    mut file: File,
+    path: &Path,
+    reading: Reading,
+    appended: &AtomicU64,
+    faults: &Faults,
+    stop: &AtomicBool,
+) -> u64 {
     let mut reads = 0;
     while !stop.load(Ordering::Relaxed) {
         let end = appended.load(Ordering::SeqCst) * RECORD as u64;
