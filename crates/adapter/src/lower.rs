@@ -13,8 +13,9 @@
 //! No lock is held while the kernel is asked. It is answered at once ([`Lowering::turn`]): what it waits for are READs
 //! of pages behind the new end, and those wait for nothing but to see the new end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,11 @@ pub struct Lowering {
     /// Questions that the kernel is asked or has not dealt with.
     running: Mutex<Vec<Asking>>,
     ended: Condvar,
+    /// Files that somebody here cuts: the kernel drops pages behind the end that he was answered, and nothing shows yet that it
+    /// is done.
+    cut: Mutex<BTreeSet<Ino>>,
+    /// How many they are.
+    cuts: AtomicUsize,
     /// Whether it was said that this cannot be done.
     is_told: AtomicBool,
 }
@@ -82,8 +88,14 @@ pub enum Turn {
 impl Lowering {
     /// Looks through `mount`.
     pub fn new(mount: Arc<Mount>) -> Arc<Self> {
-        let (running, ended, is_told) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
-        Arc::new(Self { mount, running, ended, is_told })
+        Arc::new(Self {
+            mount,
+            running: Mutex::default(),
+            ended: Condvar::new(),
+            cut: Mutex::default(),
+            cuts: AtomicUsize::new(0),
+            is_told: AtomicBool::new(false),
+        })
     }
 
     /// The end that the kernel has of a file; `None` if that cannot be seen.
@@ -139,8 +151,31 @@ impl Lowering {
         }
     }
 
-    /// Waits until nothing that was asked of the kernel for `ino` can touch pages that it is given from here on.
-    pub fn wait(&self, ino: Ino) {
+    /// A truncation is about to be answered.
+    pub fn cuts(&self, ino: Ino) {
+        let mut cut = self.cut.lock();
+        cut.insert(ino);
+        self.cuts.store(cut.len(), Ordering::Relaxed);
+    }
+
+    /// A request came that the kernel makes under the lock of the file: no truncation is under way that was answered before.
+    pub fn is_locked(&self, ino: Ino) {
+        if self.cuts.load(Ordering::Relaxed) > 0 {
+            let mut cut = self.cut.lock();
+            cut.remove(&ino);
+            self.cuts.store(cut.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until nothing that was asked of the kernel for a file, and no truncation here, can touch pages that it is given from
+    /// here on.
+    pub fn wait(self: &Arc<Self>, end: EarlierEnd) {
+        let ino = end.ino;
+        if self.cut.lock().contains(&ino)
+            && let Ok(file) = self.mount.kernel_file(ino.0, end.generation)
+        {
+            self.ask(end, How::Locked, Arc::new(file));
+        }
         if self.wait_while(Instant::now() + QUEUED_MAX, |asking| asking.is_of(ino)) {
             return;
         }
@@ -173,6 +208,9 @@ impl Lowering {
             Some(asking) if asking.stage == Stage::Refused => Turn::Never,
             Some(asking) => {
                 asking.stage = Stage::Answered;
+                if asking.how == How::Locked {
+                    self.is_locked(asking.end.ino);
+                }
                 Turn::Now(asking.end)
             }
         }

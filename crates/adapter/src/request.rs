@@ -215,6 +215,17 @@ impl Translated<'_> {
     }
 }
 
+impl Translated<'_> {
+    /// The file whose lock the kernel holds while it waits for the answer, alone.
+    pub(crate) fn locks(&self) -> Option<Ino> {
+        match self {
+            Self::Write(write) if !write.of_pages => Some(write.ino),
+            Self::Ask(Request::SetAttr { ino, .. } | Request::Allocate { ino, .. }, _) => Some(*ino),
+            Self::Write(_) | Self::Ask(..) | Self::Answer(_) => None,
+        }
+    }
+}
+
 /// The one group that the kernel tells of the caller.
 fn groups_if(kills: bool, header: &InHeader) -> Option<Groups> {
     kills.then(|| vec![header.gid])

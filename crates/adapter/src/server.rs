@@ -44,7 +44,7 @@ pub trait Driver: Send + Sync {
     fn corrector(&self) -> &Invalidator;
 
     /// Lowers ends of files that the kernel has, where that can be done.
-    fn lowering(&self) -> Option<&Lowering>;
+    fn lowering(&self) -> Option<&Arc<Lowering>>;
 
     /// Where segments are read from.
     fn store(&self) -> &dyn SegmentStore;
@@ -94,6 +94,9 @@ impl<D: Driver> Handler for Server<D> {
             }
         }
         let mut translated = translate(request.header, operation, || driver.wall());
+        if let (Some(ino), Some(lowering)) = (translated.locks(), driver.lowering()) {
+            lowering.is_locked(ino);
+        }
         if let Some((ino, groups)) = translated.killed()
             && driver.with_core(|core, _| core.counts_groups(ino))
         {
@@ -154,7 +157,7 @@ impl<D: Driver> Server<D> {
         if kill_privileges.is_none()
             && let Some(reply) = driver.with_core(|core, clock| {
                 let reply = core.write_now(clock, ino, offset, data, append)?;
-                note_answer(core, &mut call, &reply);
+                note_answer(core, driver.lowering(), &mut call, &reply);
                 Some(reply)
             })
         {
@@ -174,7 +177,7 @@ pub fn answer<D: Driver>(driver: &D, id: RequestId, reply: Reply) {
     match driver.pending().remove(id) {
         Some(mut call) => {
             let later = match may_need_more(call.shape, &reply) {
-                true => driver.with_core(|core, _| note_answer(core, &mut call, &reply)),
+                true => driver.with_core(|core, _| note_answer(core, driver.lowering(), &mut call, &reply)),
                 false => None,
             };
             match later {
@@ -231,11 +234,21 @@ enum Thread {
 
 /// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
 /// about that first.
-fn note_answer(core: &mut Core, call: &mut Call, reply: &Reply) -> Option<LaterEnd> {
+fn note_answer(
+    core: &mut Core,
+    lowering: Option<&Arc<Lowering>>,
+    call: &mut Call,
+    reply: &Reply,
+) -> Option<LaterEnd> {
     let is_short = |len: usize, wanted: u32| len < wanted as usize;
     match (call.shape, reply) {
         // Nothing may come before this answer.
-        (Shape::Truncate, _) => None,
+        (Shape::Truncate, Reply::Attr(attr, _)) => {
+            if let Some(lowering) = lowering {
+                lowering.cuts(attr.ino);
+            }
+            None
+        }
         (Shape::Write(WriteShape { ino, end: Some(end), .. }), Reply::Written { .. }) => {
             core.end_written(ino, end);
             None
@@ -278,7 +291,7 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
     call.note_operation(request.kind());
     let replied = driver.with_core(|core, clock| match core.submit(clock, id, request) {
         Some(reply) => {
-            let later = note_answer(core, &mut call, &reply);
+            let later = note_answer(core, driver.lowering(), &mut call, &reply);
             Some((call, reply, later))
         }
         None => {

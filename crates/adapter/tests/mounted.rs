@@ -256,7 +256,7 @@ impl Driver for Node {
         self.invalidator()
     }
 
-    fn lowering(&self) -> Option<&adapter::Lowering> {
+    fn lowering(&self) -> Option<&Arc<adapter::Lowering>> {
         None
     }
 

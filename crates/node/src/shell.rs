@@ -472,8 +472,8 @@ impl Driver for Shell {
         self.corrector.get().expect("the session starts after the corrector was made")
     }
 
-    fn lowering(&self) -> Option<&Lowering> {
-        self.lowering.get().map(|lowering| &**lowering)
+    fn lowering(&self) -> Option<&Arc<Lowering>> {
+        self.lowering.get()
     }
 
     fn store(&self) -> &dyn SegmentStore {
