@@ -288,7 +288,10 @@ impl Step {
             Self::Order(Invalidation::Name { .. }) => CallKind::Name,
             // The pages of a listing are locked while entries are copied, never during a request.
             Self::Order(
-                Invalidation::Renamed { .. } | Invalidation::Directory { .. } | Invalidation::Attr { .. },
+                Invalidation::Renamed { .. }
+                | Invalidation::Names {}
+                | Invalidation::Directory { .. }
+                | Invalidation::Attr { .. },
             ) => CallKind::Prompt,
             Self::Order(Invalidation::Pages { .. } | Invalidation::Drop { .. })
             | Self::Range { .. }
@@ -495,9 +498,11 @@ impl Shared {
                     (InvalidationKind::EntryDelete, notify.inval_entry(parent.0, name))
                 }
             }
-            Step::Order(Invalidation::Renamed { .. }) if notify.has_inc_epoch() => {
+            Step::Order(Invalidation::Renamed { .. } | Invalidation::Names {}) if notify.has_inc_epoch() => {
                 (InvalidationKind::Epoch, notify.inc_epoch())
             }
+            // Before Linux 6.16: it is judged by the old owner until something else has it looked at.
+            Step::Order(Invalidation::Names {}) => return,
             Step::Order(Invalidation::Renamed { parent, name }) => {
                 // Right after the rename at best, which waits for this.
                 let later = Invalidation::Name { parent: *parent, name: name.clone() };

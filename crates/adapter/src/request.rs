@@ -216,6 +216,16 @@ impl Translated<'_> {
 }
 
 impl Translated<'_> {
+    /// The file with which somebody does what only an owner may, and who, if it is to be made sure that he is.
+    pub(crate) fn owned(&mut self) -> Option<(Ino, &mut Option<u32>)> {
+        match self {
+            Self::Ask(Request::SetAttr { ino, set, .. }, _) if set.only_owner.is_some() => {
+                Some((*ino, &mut set.only_owner))
+            }
+            Self::Ask(..) | Self::Write(_) | Self::Answer(_) => None,
+        }
+    }
+
     /// The file whose lock the kernel holds while it waits for the answer, alone.
     pub(crate) fn locks(&self) -> Option<Ino> {
         match self {
@@ -290,7 +300,16 @@ fn attr_set(
         atime: time(setattr.atime)?,
         mtime: time(setattr.mtime)?,
         kill_privileges: groups_if(kills, header),
+        only_owner: (header.uid != ROOT && is_for_owner(setattr)).then_some(header.uid),
     })
+}
+
+/// Whether only the owner may, and who has the right to act as one. The present time may be set by whoever may write.
+fn is_for_owner(setattr: &fuse::Setattr) -> bool {
+    let is_given = |time: Option<TimeOrNow>| matches!(time, Some(TimeOrNow::At(_)));
+    // A truncation comes with times of the kernel's own.
+    let has_times = setattr.size.is_none() && (is_given(setattr.atime) || is_given(setattr.mtime));
+    has_times || setattr.mode.is_some() || setattr.uid.is_some() || setattr.gid.is_some()
 }
 
 /// A write of mapped pages goes where the pages are, whatever the handle that the kernel happened to choose.

@@ -102,6 +102,12 @@ impl<D: Driver> Handler for Server<D> {
         {
             groups.extend(groups::of_thread(call.pid()));
         }
+        if let Some((ino, only_owner)) = translated.owned()
+            && let Some(uid) = *only_owner
+            && (driver.with_core(|core, _| core.is_owner(ino, uid)) || groups::acts_as_owner(call.pid()))
+        {
+            *only_owner = None;
+        }
         match translated {
             Translated::Answer(answer) => call.finish(driver.metrics(), answer),
             Translated::Ask(request, shape) => {

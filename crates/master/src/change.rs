@@ -188,6 +188,11 @@ impl Master {
     fn readers_of(&self, changes: &[Change], but: NodeId) -> BTreeMap<NodeId, Vec<Change>> {
         let mut told: BTreeMap<NodeId, Vec<Change>> = BTreeMap::new();
         for change in changes {
+            if let Change::Owner { .. } = change {
+                for reader in self.members.keys().filter(|node| **node != but) {
+                    told.entry(*reader).or_default().push(change.clone());
+                }
+            }
             let Some(resource) = change.resource() else { continue };
             let mut readers: BTreeSet<NodeId> =
                 self.table.holders(resource).map(|(n, _)| n).filter(|n| *n != but).collect();

@@ -233,7 +233,7 @@ impl Master {
                         now.push(Change::PutContent { ino: *ino, content });
                     }
                 }
-                Change::DeleteInode { .. } => now.push(change.clone()),
+                Change::DeleteInode { .. } | Change::Owner { .. } => now.push(change.clone()),
                 Change::PutOrphan { ino, .. } => {
                     if matches!(self.read::<meta::OrphanRecord>(Key::Orphan(*ino)), Ok(Some(_))) {
                         now.push(change.clone());
@@ -269,7 +269,7 @@ fn kind_of(op: &Op) -> OperationKind {
         Op::Unlink { .. } => OperationKind::Unlink,
         Op::Rmdir { .. } => OperationKind::Rmdir,
         Op::Rename { .. } => OperationKind::Rename,
-        Op::SetAttr { .. } => OperationKind::Setattr,
+        Op::SetAttr { .. } | Op::TellOwner { .. } => OperationKind::Setattr,
         Op::SetXattr { .. } => OperationKind::Setxattr,
         Op::RemoveXattr { .. } => OperationKind::Removexattr,
         Op::Reclaim { .. } => OperationKind::Orphan,

@@ -84,6 +84,7 @@ impl<S: StoreRead> Applier<'_, S> {
             Change::DeleteOrphan { ino } => self.delete(Key::Orphan(*ino)),
             Change::AddTotals { bytes, inodes } => self.add_totals(*bytes, *inodes)?,
             Change::AddLive { segment, bytes } => self.add_live(*segment, *bytes)?,
+            Change::Owner { .. } => {}
         }
         Ok(())
     }

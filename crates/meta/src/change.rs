@@ -129,6 +129,12 @@ pub enum Change {
         /// Bytes more or fewer.
         bytes: i64,
     },
+    /// Says that the owner or the group of an inode is another, which every kernel that has the inode judges by. Changes nothing
+    /// that is stored.
+    Owner {
+        /// The inode.
+        ino: Ino,
+    },
 }
 
 codec_enum!(Change, "change", {
@@ -147,10 +153,11 @@ codec_enum!(Change, "change", {
     13 => DeleteOrphan { ino },
     14 => AddTotals { bytes, inodes },
     15 => AddLive { segment, bytes },
+    16 => Owner { ino },
 });
 
 impl Change {
-    /// The resource that the changed keys belong to; `None` for sums and orphan records, which commute.
+    /// The resource that the changed keys belong to; `None` for sums and orphan records, which commute, and for what changes none.
     pub fn resource(&self) -> Option<ResourceId> {
         match self {
             Self::PutEntry { parent, .. }
@@ -173,7 +180,8 @@ impl Change {
             Self::PutOrphan { .. }
             | Self::DeleteOrphan { .. }
             | Self::AddTotals { .. }
-            | Self::AddLive { .. } => None,
+            | Self::AddLive { .. }
+            | Self::Owner { .. } => None,
         }
     }
 
@@ -202,7 +210,8 @@ impl Change {
                 | Self::DeleteExtentPages { .. }
                 | Self::DeleteOrphan { .. }
                 | Self::AddTotals { .. }
-                | Self::AddLive { .. } => 0,
+                | Self::AddLive { .. }
+                | Self::Owner { .. } => 0,
             }
     }
 

@@ -212,6 +212,7 @@ impl Kernel {
             Invalidation::Pages { ino } => pending.pages == Some(*ino),
             // A drop that is kept waiting goes on by itself.
             Invalidation::Renamed { .. }
+            | Invalidation::Names {}
             | Invalidation::Drop { .. }
             | Invalidation::Directory { .. }
             | Invalidation::Attr { .. } => false,
@@ -256,7 +257,7 @@ impl Kernel {
                 self.names.remove(&(*parent, name.as_bytes().to_vec()));
                 self.attrs.remove(parent);
             }
-            Invalidation::Renamed { .. } => self.names.clear(),
+            Invalidation::Renamed { .. } | Invalidation::Names {} => self.names.clear(),
             // It takes nothing away that others count on.
             Invalidation::Drop { .. } => {}
             Invalidation::Directory { ino } | Invalidation::Attr { ino } => drop(self.attrs.remove(ino)),

@@ -163,7 +163,8 @@ impl Core {
             | Change::PutOrphan { .. }
             | Change::DeleteOrphan { .. }
             | Change::AddTotals { .. }
-            | Change::AddLive { .. } => return,
+            | Change::AddLive { .. }
+            | Change::Owner { .. } => return,
         };
         if let Some(access) = self.cache.atimes.noted.remove(&ino)
             && access.base.0 == content.atime

@@ -262,6 +262,11 @@ impl Core {
         self.mode_held(ino).is_none_or(|mode| mode & 0o2010 == 0o2000)
     }
 
+    /// Whether somebody is known to own a file, so that a kernel that let him do what only an owner may was right.
+    pub fn is_owner(&mut self, ino: Ino, uid: u32) -> bool {
+        self.attr_here(ino).is_some_and(|(attr, _)| attr.uid == uid)
+    }
+
     /// The attributes a user sees: the record, and what was written since.
     pub(crate) fn visible(&self, ino: Ino, inode: &Inode) -> Attr {
         let mut attr = Attr {
@@ -358,6 +363,13 @@ impl Core {
         if progress.ship.is_none() {
             self.need_place(ino)?;
         }
+        // Whoever plans the operation looks again; what is set in memory is not planned.
+        if set.only_owner.is_some()
+            && progress.ship.is_none()
+            && self.attr_of(ino, progress)?.0.uid != set.only_owner.unwrap_or_default()
+        {
+            return Err(FsError::NotPermitted.into());
+        }
         let mut set = set.clone();
         if set.atime.is_some() {
             self.cache.atimes.noted.remove(&ino);
@@ -369,12 +381,21 @@ impl Core {
             && let Some(live) = self.live.get_mut(&ino)
         {
             live.set_times(set.atime.take(), set.mtime.take(), self.clock.wall);
-            if set == AttrSet::default() {
+            if set == (AttrSet { only_owner: set.only_owner, ..AttrSet::default() }) {
                 self.metrics.operations_local.add(OperationKind::Setattr, 1);
                 return Ok(());
             }
         }
-        self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
+        let has_new_owner = set.uid.is_some() || set.gid.is_some();
+        if !progress.owner_set {
+            self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
+        }
+        if has_new_owner {
+            if !std::mem::replace(&mut progress.owner_set, true) {
+                progress.ship = None;
+            }
+            self.tell_owner(ino, progress)?;
+        }
         Ok(())
     }
 

@@ -245,7 +245,8 @@ impl Cache {
             | Change::PutOrphan { .. }
             | Change::DeleteOrphan { .. }
             | Change::AddTotals { .. }
-            | Change::AddLive { .. } => {}
+            | Change::AddLive { .. }
+            | Change::Owner { .. } => {}
         }
     }
 

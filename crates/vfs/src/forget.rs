@@ -126,7 +126,11 @@ impl Core {
                 let Some(dir) = self.cache.dirs.get_mut(parent) else { return };
                 let was_negative = dir.negatives.remove(&entry.name);
                 let replaced = dir.entries.get(cookie).filter(|old| old.dirent.ino != entry.ino);
-                let was_other = replaced.is_some_and(|old| old.name_out);
+                let has_new_owner = dir.entries.get(cookie).is_some_and(|old| {
+                    let owners = owner_of(&old.dirent).zip(owner_of(entry));
+                    old.name_out && old.dirent.ino == entry.ino && owners.is_some_and(|(was, is)| was != is)
+                });
+                let was_other = replaced.is_some_and(|old| old.name_out) || has_new_owner;
                 if let Some((ino, was_covered)) = replaced.map(CachedEntry::ino_and_covered) {
                     stale.note(ino, was_covered);
                     self.keep_old_content(ino, None);
@@ -184,6 +188,11 @@ impl Core {
             | Change::DeleteOrphan { .. }
             | Change::AddTotals { .. }
             | Change::AddLive { .. } => {}
+            Change::Owner { ino } => {
+                if self.known.get(ino).is_some() {
+                    stale.names.push(Invalidation::Names {});
+                }
+            }
         }
     }
 
@@ -283,6 +292,11 @@ impl Core {
         open.retain(|ino| self.known.get(ino).is_some_and(|known| known.open_told && known.is_open()));
         self.send(ToMaster::Forgotten { seq, open });
     }
+}
+
+/// By whom a kernel judges what only an owner may do, without asking, until it looks the name up again.
+fn owner_of(entry: &meta::Dirent) -> Option<(u32, u32)> {
+    entry.covered().map(|inode| (inode.attr.uid, inode.attr.gid))
 }
 
 /// Whether two contents differ in nothing but where the bytes are: the same times, and the same ranges stored.

@@ -105,6 +105,11 @@ impl Seat {
         self.now.as_ref().is_some_and(|now| now.0 != parent)
     }
 
+    /// Whether it is known where the kernel has the directory, and that is in one of which `is_so` holds.
+    pub(crate) fn is_in(&self, is_so: impl FnOnce(Ino) -> bool) -> bool {
+        self.now.as_ref().is_some_and(|now| is_so(now.0))
+    }
+
     /// What to drop, once.
     pub(crate) fn take_before(&mut self) -> Option<(Ino, Name)> {
         self.before.take().map(|before| *before)

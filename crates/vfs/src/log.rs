@@ -226,7 +226,7 @@ impl WriteLog {
 }
 
 impl LogKey {
-    /// The key that a change writes; `None` for sums.
+    /// The key that a change writes; `None` for sums, and for what writes none.
     fn of(change: &Change) -> Option<Self> {
         Some(match change {
             Change::PutEntry { parent, cookie, .. } | Change::DeleteEntry { parent, cookie, .. } => {
@@ -241,7 +241,7 @@ impl LogKey {
             Change::DeleteExtentPages { ino, from_page, .. } => Self::Pages(*ino, *from_page),
             Change::PutXattrs { ino, .. } => Self::Xattrs(*ino),
             Change::PutOrphan { ino, .. } | Change::DeleteOrphan { ino } => Self::Orphan(*ino),
-            Change::AddTotals { .. } | Change::AddLive { .. } => return None,
+            Change::AddTotals { .. } | Change::AddLive { .. } | Change::Owner { .. } => return None,
         })
     }
 }

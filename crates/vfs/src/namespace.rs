@@ -338,6 +338,30 @@ impl Core {
         }
     }
 
+    /// Tells all other nodes that the owner of an inode is another, and waits until no kernel judges by the old one.
+    ///
+    /// Of what a directory covers they learn with the directory; and who has it in EX alone knows the names in it.
+    pub(crate) fn tell_owner(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+        let is_known_alone = match self.place(ino) {
+            Place::Covered(..) => true,
+            Place::Own | Place::Unknown => self.known.get(&ino).is_some_and(|known| {
+                known.seat.is_in(|parent| self.tokens.usable(ResourceId::dir(parent)) == LockMode::Ex)
+            }),
+        };
+        if is_known_alone && progress.ship.is_none() {
+            return Ok(());
+        }
+        match &progress.ship {
+            Some(Ship::Sent(seq)) => Err(Step::Wait(WaitKey::Ship(*seq))),
+            Some(Ship::Answered(result)) => result.map(drop).map_err(Step::from),
+            None => {
+                let seq = self.ship(&Op::TellOwner { ino }, OperationKind::Setattr)?;
+                progress.ship = Some(Ship::Sent(seq));
+                Err(Step::Wait(WaitKey::Ship(seq)))
+            }
+        }
+    }
+
     /// Content is never committed after the rename or link of its file: whoever replaces a file by a new one
     /// and a rename finds the old bytes or the new ones after a crash.
     fn flush_before_naming(&mut self, ino: Option<Ino>, progress: &mut Progress) -> Try<()> {
@@ -438,6 +462,7 @@ impl Core {
             | Op::Split { .. }
             | Op::Merge { .. }
             | Op::Reclaim { .. }
+            | Op::TellOwner { .. }
             | Op::CreateOrphan { .. } => Vec::new(),
         }
     }
@@ -456,6 +481,7 @@ impl Core {
             | Op::Split { .. }
             | Op::Merge { .. }
             | Op::Reclaim { .. }
+            | Op::TellOwner { .. }
             | Op::CreateOrphan { .. } => None,
         };
         child.into_iter().collect()
@@ -710,7 +736,8 @@ fn makes_something(op: &Op) -> bool {
         | Op::RemoveXattr { .. }
         | Op::Split { .. }
         | Op::Merge { .. }
-        | Op::Reclaim { .. } => false,
+        | Op::Reclaim { .. }
+        | Op::TellOwner { .. } => false,
     }
 }
 

@@ -71,6 +71,8 @@ pub enum Invalidation {
         /// New name.
         name: Name,
     },
+    /// Every name: to be asked for again, which tells of the owner. An operation of this kernel is not waited for.
+    Names {},
     /// A directory under a name that it does not have any more, with everything below it. Nobody relies on it: it may come
     /// late or not at all where an operation of this kernel holds the parent.
     Drop {

@@ -71,6 +71,8 @@ pub struct Progress {
     pub is_counted: bool,
     /// Whether the write took setuid, setgid or capabilities away.
     pub killed_privileges: bool,
+    /// Whether it has set the owner that is to be told to others.
+    pub owner_set: bool,
     /// Attributes told for this once.
     pub glimpse: Option<Box<Inode>>,
     /// Why its acquire failed.
@@ -115,6 +117,7 @@ impl Progress {
             written_back: false,
             is_counted: false,
             killed_privileges: false,
+            owner_set: false,
             glimpse: None,
             error: None,
             stale_finds: 0,

@@ -168,18 +168,26 @@ fn attributes() {
             uid: Some(1),
             gid: Some(2),
             kill_privileges: Some(vec![100]),
+            only_owner: Some(1000),
             ..AttrSet::default()
         },
         None,
     );
+    // The present time may be set by whoever may write.
+    set(
+        fuse::Setattr { atime: Some(TimeOrNow::Now), mtime: Some(TimeOrNow::Now), ..none },
+        AttrSet { atime: Some(WALL), mtime: Some(WALL), ..AttrSet::default() },
+        None,
+    );
+    let owner = AttrSet { only_owner: Some(1000), ..AttrSet::default() };
     set(
         fuse::Setattr { atime: Some(TimeOrNow::Now), mtime: Some(TimeOrNow::At(time(9))), ..none },
-        AttrSet { atime: Some(WALL), mtime: Some(Timespec { secs: 9, nanos: 6 }), ..AttrSet::default() },
+        AttrSet { atime: Some(WALL), mtime: Some(Timespec { secs: 9, nanos: 6 }), ..owner.clone() },
         None,
     );
     set(
         fuse::Setattr { atime: Some(TimeOrNow::At(time(-9))), mtime: Some(TimeOrNow::Now), ..none },
-        AttrSet { atime: Some(Timespec { secs: -9, nanos: 6 }), mtime: Some(WALL), ..AttrSet::default() },
+        AttrSet { atime: Some(Timespec { secs: -9, nanos: 6 }), mtime: Some(WALL), ..owner },
         None,
     );
     set(

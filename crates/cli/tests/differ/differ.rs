@@ -190,7 +190,7 @@ impl Differ {
         let (their, their_opened) = split(their);
         if our == Err(Errno::STALE) && matches!(step.op, Op::Rename { .. }) {
             our = self.again_after_a_look(&step, MOVED_DIRECTORY);
-        } else if our == Err(Errno::PERM) && their != our {
+        } else if our == Err(Errno::PERM) && their != our && step.op.slot().is_some() {
             our = self.again_after_a_look(&step, OTHER_OWNER);
         }
         self.follow_appends(&step);
@@ -599,8 +599,9 @@ const MOVED_END: &str = "a mapping ends where its kernel last saw the end of the
 /// docs/semantics.md, "Directories that another node moved".
 const MOVED_DIRECTORY: &str =
     "a rename answers ESTALE for a directory that the other mount moved: looked at it before";
-/// docs/testing.md, "Known faults".
-const OTHER_OWNER: &str = "FAULT: EPERM for the owner that the other mount gave a file: looked at it before";
+/// docs/semantics.md, "Owners that another node made".
+const OTHER_OWNER: &str =
+    "EPERM through a descriptor for the owner that the other mount gave a file: looked at it before";
 /// docs/semantics.md, "`O_TMPFILE`".
 const SEEK_BEHIND_STORES: &str =
     "SEEK_DATA and SEEK_HOLE do not see what was stored and not written back: msync before";

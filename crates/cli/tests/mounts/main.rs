@@ -10,6 +10,7 @@ mod counters;
 mod lab;
 mod logs;
 mod mappings;
+mod owners;
 mod privileges;
 mod scrub;
 mod system_mounts;

@@ -121,6 +121,12 @@ pub enum Op {
         /// The inode.
         ino: Ino,
     },
+    /// Has every other node take back what its kernel judges by: the owner or the group of the inode is another. Changes
+    /// nothing.
+    TellOwner {
+        /// The inode.
+        ino: Ino,
+    },
     /// O_TMPFILE: a new regular file without a name, an orphan from birth.
     CreateOrphan {
         /// Directory whose volume, group and default ACL count.
@@ -143,6 +149,7 @@ codec_enum!(Op, "operation", {
     10 => Merge { ino },
     11 => Reclaim { ino },
     12 => CreateOrphan { parent, new },
+    13 => TellOwner { ino },
 });
 
 /// A new inode.
@@ -214,12 +221,14 @@ pub struct AttrSet {
     /// Clear setuid, setgid and `security.capability`, as a write does by somebody in these groups. Setgid without
     /// group execution stays if the file's group is among them.
     pub kill_privileges: Option<Groups>,
+    /// Refuse unless this is the owner: the caller's kernel may have judged by an earlier one.
+    pub only_owner: Option<u32>,
 }
 
 /// Groups that somebody is in, in any order.
 pub type Groups = Vec<u32>;
 
-codec_struct!(AttrSet { mode, uid, gid, atime, mtime, kill_privileges });
+codec_struct!(AttrSet { mode, uid, gid, atime, mtime, kill_privileges, only_owner });
 
 /// Circumstances of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -302,6 +311,9 @@ impl Op {
             Self::Merge { ino } => placement::plan_merge(view, *ino),
             Self::Reclaim { ino } => orphan::plan_reclaim(view, *ino),
             Self::CreateOrphan { parent, new } => orphan::plan_create(view, context, *parent, new),
+            Self::TellOwner { ino } => {
+                Ok(Plan { changes: vec![Change::Owner { ino: *ino }], reply: OpReply::Done })
+            }
         }
     }
 
@@ -321,7 +333,8 @@ impl Op {
             | Self::RemoveXattr { .. }
             | Self::Split { .. }
             | Self::Merge { .. }
-            | Self::Reclaim { .. } => Vec::new(),
+            | Self::Reclaim { .. }
+            | Self::TellOwner { .. } => Vec::new(),
         }
     }
 }

@@ -20,6 +20,9 @@ pub(super) fn plan(
 ) -> Result<Plan, ViewError> {
     let reply = OpReply::Inode { ino };
     let (inode, placement) = view.inode(ino, LockMode::Pr)?;
+    if set.only_owner.is_some_and(|owner| owner != inode.attr.uid) {
+        return Err(FsError::NotPermitted.into());
+    }
     let Some(halves) = halves_of(view, ino, &inode, set)? else {
         return Ok(Plan { changes: Vec::new(), reply });
     };

@@ -5,8 +5,15 @@ use types::{Ino, ResourceId, Timespec};
 use crate::support::*;
 
 const ROOT: Ino = Ino::ROOT;
-const NONE: AttrSet =
-    AttrSet { mode: None, uid: None, gid: None, atime: None, mtime: None, kill_privileges: None };
+const NONE: AttrSet = AttrSet {
+    mode: None,
+    uid: None,
+    gid: None,
+    atime: None,
+    mtime: None,
+    kill_privileges: None,
+    only_owner: None,
+};
 const TIME: Timespec = Timespec { secs: 5, nanos: 6 };
 
 fn set(ino: u64, set: AttrSet) -> Op {

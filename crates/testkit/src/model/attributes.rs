@@ -10,6 +10,9 @@ use super::{Node, Outcome, Tree};
 impl Tree {
     pub(super) fn set_attr(&mut self, ino: Ino, set: &AttrSet, now: Timespec) -> Outcome {
         let node = self.existing_mut(ino)?;
+        if set.only_owner.is_some_and(|owner| owner != node.uid) {
+            return Err(FsError::NotPermitted);
+        }
         if set.mode.is_some() && node.kind == FileKind::Symlink {
             return Err(FsError::NotSupported);
         }

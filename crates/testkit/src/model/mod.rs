@@ -181,6 +181,7 @@ impl Tree {
                 self.existing(*ino)?;
                 Ok(OpReply::Inode { ino: *ino })
             }
+            Op::TellOwner { .. } => Ok(OpReply::Done),
             Op::Reclaim { ino } => Ok(OpReply::Removed { ino: *ino, deleted: self.reclaim(*ino) }),
         }
     }
