@@ -68,9 +68,9 @@ fn used(path: &Path) -> u64 {
     metadata.blocks() * 512 + below
 }
 
-/// Polls until `condition` holds; returns whether it did within 20 s.
+/// Polls until `condition` holds; returns whether it did within a minute. That is several syncs, which may take seconds each.
 fn becomes(mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         if Instant::now() > deadline {
             return false;
@@ -85,24 +85,30 @@ fn block(file: u64, round: u64) -> Vec<u8> {
     (0..(MIB / 8)).flat_map(|n| (file << 48 | round << 32 | n).to_le_bytes()).collect()
 }
 
-/// Writes files of 4 MiB until the disk is full; returns how many are whole and durable.
+/// Writes files of 4 MiB until the disk is full and stays so; returns how many are whole and durable.
 fn fill(root: &Path, name: &str) -> u64 {
-    for number in 0.. {
+    let (mut number, mut since) = (0, Instant::now());
+    loop {
         let path = root.join(format!("{name}{number}"));
         let written = File::create(&path).and_then(|mut file| {
             (0..4).try_for_each(|round| file.write_all(&block(number, round)))?;
             file.sync_all()
         });
         match written {
-            Ok(()) => {}
+            Ok(()) => (number, since) = (number + 1, Instant::now()),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
-                return number;
+                if since.elapsed() > STAYS_FULL {
+                    return number;
+                }
+                // The room of what was removed before may be on its way back.
+                std::thread::sleep(Duration::from_millis(50));
             }
         }
     }
-    0
 }
+
+const STAYS_FULL: Duration = Duration::from_secs(4);
 
 fn check(root: &Path, name: &str, number: u64) {
     let bytes = fs::read(root.join(format!("{name}{number}"))).unwrap();
@@ -129,7 +135,7 @@ fn overwrite_in_pieces(root: &Path, file: &File) {
 
 /// Tries again while the disk is full: the room of what was overwritten comes back a moment later.
 fn insist(mut write: impl FnMut() -> io::Result<()>) {
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = write() {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
         assert!(Instant::now() < deadline, "no room comes back");
