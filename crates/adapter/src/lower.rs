@@ -64,6 +64,14 @@ enum How {
     Look,
 }
 
+/// Through what the kernel is made to ask.
+enum Source {
+    /// What was opened before.
+    File(Arc<KernelFile>),
+    /// A handle yet to be opened: a kernel that has dropped the inode looks it up first, and waits for the answer.
+    Handle,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The question has not come.
@@ -100,7 +108,11 @@ impl Lowering {
 
     /// The end that the kernel has of a file; `None` if that cannot be seen.
     pub fn size(&self, ino: Ino, generation: u32) -> Option<u64> {
-        self.mount.kernel_file(ino.0, generation).ok()?.size().ok()
+        let thread = thread_number();
+        self.enter(EarlierEnd { ino, generation, told: None }, thread, How::Look);
+        let size = self.mount.kernel_file(ino.0, generation).and_then(|file| file.size());
+        self.leave(thread);
+        size.ok()
     }
 
     /// Returns once the kernel has an end of the file that is not later than the one that `now` tells, and what it has. `None`
@@ -140,7 +152,7 @@ impl Lowering {
                     return None;
                 }
                 asked += 1;
-                self.ask(end, how, Arc::clone(&file));
+                self.ask(end, how, Source::File(Arc::clone(&file)));
             }
             if Instant::now() > deadline {
                 log::warn!("the kernel does not ask for the end of ino {}", end.ino);
@@ -167,14 +179,14 @@ impl Lowering {
         }
     }
 
-    /// Waits until nothing that was asked of the kernel for a file, and no truncation here, can touch pages that it is given from
-    /// here on.
-    pub fn wait(self: &Arc<Self>, end: EarlierEnd) {
-        let ino = end.ino;
-        if self.cut.lock().contains(&ino)
-            && let Ok(file) = self.mount.kernel_file(ino.0, end.generation)
-        {
-            self.ask(end, How::Locked, Arc::new(file));
+    /// Waits until nothing that was asked of the kernel for `ino`, and no truncation here, can touch pages that it is given from
+    /// here on. `open` is the file if it is open here: otherwise nobody reads pages of it.
+    pub fn wait(self: &Arc<Self>, ino: Ino, open: Option<EarlierEnd>) {
+        if self.cut.lock().contains(&ino) {
+            match open {
+                Some(end) => self.ask(end, How::Locked, Source::Handle),
+                None => self.is_locked(ino),
+            }
         }
         if self.wait_while(Instant::now() + QUEUED_MAX, |asking| asking.is_of(ino)) {
             return;
@@ -200,10 +212,20 @@ impl Lowering {
         self.wait_while(Instant::now() + UNUSED_WITHIN, |asking| asking.end.ino == ino);
     }
 
+    /// Whether a thread looks at what the kernel has, or has it ask. Where the kernel looks a file up for it, it has the file no more.
+    pub fn is_looking(&self, thread: u32) -> bool {
+        self.running.lock().iter().any(|asking| asking.thread == thread)
+    }
+
     /// What is to be done about a question of a thread; it counts as answered from here on.
-    pub fn turn(&self, thread: u32) -> Turn {
+    ///
+    /// On its way to the file it may ask for the root of the mount, as anybody does.
+    pub fn turn(&self, thread: u32, ino: Ino) -> Turn {
         let mut running = self.running.lock();
-        match running.iter_mut().find(|asking| asking.thread == thread && asking.how != How::Look) {
+        let is_it = |asking: &&mut Asking| {
+            asking.thread == thread && asking.end.ino == ino && asking.how != How::Look
+        };
+        match running.iter_mut().find(is_it) {
             None => Turn::Other,
             Some(asking) if asking.stage == Stage::Refused => Turn::Never,
             Some(asking) => {
@@ -238,7 +260,7 @@ impl Lowering {
     }
 
     /// Has the kernel ask, on a thread of its own: it drops pages before the call returns, and waits for READs of them.
-    fn ask(self: &Arc<Self>, end: EarlierEnd, how: How, file: Arc<KernelFile>) {
+    fn ask(self: &Arc<Self>, end: EarlierEnd, how: How, source: Source) {
         let this = Arc::clone(self);
         // Entered here, so that it is seen as soon as this returns.
         let (begin, begins) = std::sync::mpsc::sync_channel(1);
@@ -246,18 +268,21 @@ impl Lowering {
             let thread = thread_number();
             this.enter(end, thread, how);
             _ = begin.send(());
-            let asked = match how {
+            let file = match source {
+                Source::File(file) => Ok(file),
+                Source::Handle => this.mount.kernel_file(end.ino.0, end.generation).map(Arc::new),
+            };
+            let asked = file.and_then(|file| match how {
                 How::Free | How::Look => file.refresh(),
                 How::Locked => match file.refresh_locked() {
                     // Nor does anybody write there.
                     Err(Errno::ROFS) => file.refresh(),
                     asked => asked,
                 },
-            };
+            });
             if let Err(errno) = asked {
                 log::debug!("the end of ino {} is not here: {errno}", end.ino);
             }
-            drop(file);
             this.leave(thread);
         });
         match asked {

@@ -3,6 +3,7 @@
 //! Lock order: the core's, then the [`PendingTable`]'s. Nothing here holds either while it answers, reads a
 //! segment or notifies the kernel.
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use chunk::SegmentStore;
@@ -87,11 +88,17 @@ impl<D: Driver> Handler for Server<D> {
         if let (Operation::Getattr { .. } | Operation::Setattr(_), Some(lowering)) =
             (&operation, driver.lowering())
         {
-            match lowering.turn(call.pid()) {
+            match lowering.turn(call.pid(), Ino(request.header.nodeid)) {
                 Turn::Other => {}
                 Turn::Now(end) => return answer_now(driver, call, end),
                 Turn::Never => return call.finish(driver.metrics(), Answer::Error(Errno::AGAIN)),
             }
+        }
+        if let (Operation::Lookup { name }, Some(lowering)) = (&operation, driver.lowering())
+            && name.as_bytes() == b"."
+            && lowering.is_looking(call.pid())
+        {
+            return call.finish(driver.metrics(), Answer::Error(Errno::STALE));
         }
         let mut translated = translate(request.header, operation, || driver.wall());
         if let (Some(ino), Some(lowering)) = (translated.locks(), driver.lowering()) {
@@ -391,6 +398,7 @@ fn answer_now<D: Driver>(driver: &D, call: Call, end: EarlierEnd) {
         }
         None => Answer::Error(Errno::AGAIN),
     };
+    log::trace!("asked for the end of ino {}: {answer:?}", end.ino);
     call.finish(driver.metrics(), answer);
 }
 

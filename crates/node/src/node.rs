@@ -362,7 +362,7 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
             if let Some(shell) = lowered.upgrade()
                 && let Some(lowering) = shell.lowering.get()
             {
-                lowering.wait(shell.call_core(|core, _| core.end_of(ino)));
+                lowering.wait(ino, shell.call_core(|core, _| core.end_of(ino)));
             }
         }),
         abort: Box::new(move || {

@@ -210,10 +210,10 @@ impl Core {
         self.later_end_of(attr).is_some() || self.earlier_end_of(attr).is_some()
     }
 
-    /// What names the end that the kernel has of a file, whatever it is.
-    pub fn end_of(&self, ino: Ino) -> EarlierEnd {
-        let generation = self.known.get(&ino).map_or(0, |known| known.end.generation);
-        EarlierEnd { ino, generation, told: None }
+    /// What names the end that the kernel has of a file, whatever it is; `None` if it is not open here.
+    pub fn end_of(&self, ino: Ino) -> Option<EarlierEnd> {
+        let known = self.known.get(&ino).filter(|known| known.is_open())?;
+        Some(EarlierEnd { ino, generation: known.end.generation, told: None })
     }
 
     /// The end of a file as reads are answered now, or as it was told last if its content is not here.
