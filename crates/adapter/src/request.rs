@@ -213,9 +213,7 @@ impl Translated<'_> {
         };
         Some((ino, groups.as_mut()?))
     }
-}
 
-impl Translated<'_> {
     /// The file with which somebody does what only an owner may, and who, if it is to be made sure that he is.
     pub(crate) fn owned(&mut self) -> Option<(Ino, &mut Option<u32>)> {
         match self {

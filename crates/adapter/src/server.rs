@@ -1,6 +1,6 @@
 //! The node as the transport sees it: takes requests, asks the core, sends answers.
 //!
-//! Lock order: the core's, then the [`PendingTable`]'s. Nothing here holds either while it answers, reads a
+//! Lock order: the core's, then the [`PendingTable`]'s, and [`Lowering`]'s. Nothing here holds any while it answers, reads a
 //! segment or notifies the kernel.
 
 use std::os::unix::ffi::OsStrExt;
