@@ -264,8 +264,9 @@ fn remove_xattr(ino: Ino, name: &OsStr) -> (Request, Shape) {
 
 fn read(ino: Ino, fh: u64, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
     let noatime = open_flags & linux::O_NOATIME != 0;
-    // What fills no page shows nothing behind its own end.
-    let is_direct = FileHandle::from_raw(fh).direct;
+    // What fills no page shows nothing behind its own end. Mappings and splice(2) fill pages through any handle.
+    let may_fill = offset.is_multiple_of(PAGE_LEN) && u64::from(len).is_multiple_of(PAGE_LEN);
+    let is_direct = FileHandle::from_raw(fh).direct && !may_fill;
     let shape = if is_direct { Shape::Plain } else { Shape::Read { ino, len } };
     (Request::Read { ino, offset, len, noatime }, shape)
 }
@@ -409,6 +410,8 @@ fn bytes(name: &OsStr) -> Box<[u8]> {
     name.as_bytes().into()
 }
 
+/// Of the kernel's cache, at least.
+pub(crate) const PAGE_LEN: u64 = 4096;
 /// Nobody looks at a link's permissions; every file system shows these.
 const SYMLINK_MODE: u32 = 0o777;
 const ROOT: u32 = 0;

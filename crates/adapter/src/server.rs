@@ -19,7 +19,7 @@ use crate::invalidate::Invalidator;
 use crate::lower::{Lowering, Turn};
 use crate::read;
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
-use crate::request::{Translated, WriteCall, translate};
+use crate::request::{PAGE_LEN, Translated, WriteCall, translate};
 
 /// What the adapter needs of the node that drives the core.
 pub trait Driver: Send + Sync {
@@ -483,9 +483,6 @@ fn finish_cached_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, pla
     }
     invalidate_written(driver, shape, placed);
 }
-
-/// Of the kernel's cache, at least.
-const PAGE_LEN: u64 = 4096;
 
 /// Takes back the pages of what was written, and of what the kernel believes was.
 fn invalidate_written<D: Driver>(driver: &D, shape: WriteShape, placed: Placed) {
