@@ -364,11 +364,11 @@ impl Core {
             self.need_place(ino)?;
         }
         // Whoever plans the operation looks again; what is set in memory is not planned.
-        if set.only_owner.is_some()
-            && progress.ship.is_none()
-            && self.attr_of(ino, progress)?.0.uid != set.only_owner.unwrap_or_default()
-        {
-            return Err(FsError::NotPermitted.into());
+        if let Some(owner) = set.only_owner.filter(|_| progress.ship.is_none() && !progress.owner_set) {
+            let (attr, _) = self.attr_of(ino, progress)?;
+            if attr.uid != owner {
+                return Err(FsError::NotPermitted.into());
+            }
         }
         let mut set = set.clone();
         if set.atime.is_some() {

@@ -133,18 +133,7 @@ impl Rig {
     }
 
     fn create(&mut self, name: &str) -> (Ino, HandleId) {
-        let spec = MakeSpec {
-            kind: FileKind::File,
-            mode: 0o644,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            target: Box::default(),
-        };
-        let open = OpenMode { write: true, ..OpenMode::default() };
-        let name = name.as_bytes().into();
-        let reply = self.ask(Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true });
+        let reply = self.ask(common::create(name));
         let Reply::Created(entry, opened) = reply else { panic!("{reply:?}") };
         (entry.attr.ino, opened.handle)
     }

@@ -5,27 +5,17 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use chunk::MemStore;
-use common::{reserved, root_grant, welcome};
-use meta::{FileKind, OpReply};
-use obs::Metrics;
-use types::{Epoch, Ino, LockMode, Micros, Timespec};
-use vfs::{Clock, Config, Core, MakeSpec, OpenMode, Output, Request, RequestId};
+use common::{CLOCK, create, member, root_grant, welcome};
+use meta::OpReply;
+use types::{Epoch, Ino, LockMode};
+use vfs::{Core, Output, RequestId};
 use wire::{FromMaster, ReassertPart, ToMaster, Want};
-
-const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
 
 /// Goal: what has been made for a process is open, whatever others do to its name before the process is told, and whoever
 /// is master then. Method: the operation is answered, its process waits for the attributes, and the master dies.
 #[test]
 fn what_is_made_and_not_yet_open_is_reported_to_the_next_master() {
-    let store = Arc::new(MemStore::new());
-    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
-    core.hello(CLOCK, 1, 1, String::new(), String::new());
-    core.handle_message(CLOCK, welcome(1_000_000_000));
-    core.handle_message(CLOCK, reserved());
+    let mut core = member();
     let made = make(&mut core);
 
     core.link_down(CLOCK);
@@ -51,19 +41,7 @@ fn what_is_made_and_not_yet_open_is_reported_to_the_next_master() {
 
 /// Has a file made in the root, which others read too, and leaves its process waiting for the attributes.
 fn make(core: &mut Core) -> Ino {
-    let spec = MakeSpec {
-        kind: FileKind::File,
-        mode: 0o644,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: Box::default(),
-    };
-    let open = OpenMode { write: true, ..OpenMode::default() };
-    let name = b"f"[..].into();
-    let create = Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true };
-    assert!(core.submit(CLOCK, RequestId(1), create).is_none());
+    assert!(core.submit(CLOCK, RequestId(1), create("f")).is_none());
     let mut made = None;
     while let Some(output) = core.poll_output() {
         let answer = match output {

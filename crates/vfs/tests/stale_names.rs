@@ -5,28 +5,13 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use chunk::MemStore;
-use common::{reserved, root_grant, welcome};
+use common::{CLOCK, member, root_grant};
 use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode};
-use obs::Metrics;
-use types::{Ino, Micros, Name, Timespec};
-use vfs::{Clock, Config, Core, Output, Reply, Request, RequestId};
+use types::{Ino, Name};
+use vfs::{Output, Reply, Request, RequestId};
 use wire::{FromMaster, GrantData, ToMaster, Want};
 
-const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
 const GONE: Ino = Ino(50);
-
-/// A core that has joined.
-fn member() -> Core {
-    let store = Arc::new(MemStore::new());
-    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
-    core.hello(CLOCK, 1, 1, String::new(), String::new());
-    core.handle_message(CLOCK, welcome(1_000_000_000));
-    core.handle_message(CLOCK, reserved());
-    core
-}
 
 /// The root, with the name `f` in it or without. PR, as it is with several nodes.
 fn root(request: u64, has_name: bool) -> FromMaster {

@@ -1,9 +1,26 @@
 //! What a master says to a core that is alone with a test.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::sync::Arc;
+
+use chunk::MemStore;
 use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
-use types::{BatchSeq, Epoch, Ino, LockMode, NodeId, ResourceId, Timespec};
+use obs::Metrics;
+use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, Timespec};
+use vfs::{Clock, Config, Core, MakeSpec, OpenMode, Request};
 use wire::{FromMaster, Grant, GrantData, Listing};
+
+pub const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
+
+/// A core that has joined.
+pub fn member() -> Core {
+    let store = Arc::new(MemStore::new());
+    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+    core.hello(CLOCK, 1, 1, String::new(), String::new());
+    core.handle_message(CLOCK, welcome(1_000_000_000));
+    core.handle_message(CLOCK, reserved());
+    core
+}
 
 /// To a node that joins.
 pub fn welcome(lease_us: u64) -> FromMaster {
@@ -22,6 +39,21 @@ pub fn welcome(lease_us: u64) -> FromMaster {
 pub fn reserved() -> FromMaster {
     let (first_inode, first_segment) = (Ino(100), 1);
     FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 }
+}
+
+/// Makes a file in the root and opens it for writing, as open(2) with O_CREAT and O_EXCL does.
+pub fn create(name: &str) -> Request {
+    let spec = MakeSpec {
+        kind: FileKind::File,
+        mode: 0o644,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: Box::default(),
+    };
+    let open = OpenMode { write: true, ..OpenMode::default() };
+    Request::Create { parent: Ino::ROOT, name: name.as_bytes().into(), spec, open, exclusive: true }
 }
 
 /// The names' half of an inode of root's.
