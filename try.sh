@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 need_fuse
 need_disk 6 "${HOLDFAST_TRY_DIR:-/var/tmp}"
 need_memory 2
-need_packages fuse3 tar findutils coreutils gcc golang-1.19-src
+need_packages fuse3 tar findutils coreutils gcc libc6-dev golang-1.19-src
 need_cargo
 echo "building (some minutes the first time)"
 cargo build --release --quiet -p holdfast -p xtask

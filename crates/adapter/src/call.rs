@@ -6,10 +6,11 @@ use fuse::Errno;
 use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use types::{Ino, Name};
-use vfs::{EarlierEnd, Interrupt, RequestId};
+use types::Ino;
+use vfs::{Interrupt, RequestId};
 
 use crate::capability::Told;
+use crate::invalidate::Before;
 use crate::kind::kind_of;
 use crate::reply::{Answer, Shape};
 
@@ -21,7 +22,7 @@ pub(crate) struct Call {
     pub stage: Stage,
     pub waited: Waited,
     /// What comes before the answer.
-    pub before: Option<Before>,
+    pub before: Before,
     /// The thread that asked, 0 if it is not in sight.
     pid: u32,
     kind: FuseKind,
@@ -36,15 +37,6 @@ pub(crate) enum Stage {
     Asked,
     /// Written; now being made durable.
     Syncing { len: u32, moved_to: Option<u64>, was_read: bool, waited: Waited },
-}
-
-/// What the kernel is to be told, or made to ask, before a request is answered.
-#[derive(Clone, Debug)]
-pub(crate) enum Before {
-    /// It must have no later end of a file.
-    Lower(EarlierEnd),
-    /// It must not have a directory under this name any more.
-    Drop { parent: Ino, name: Name },
 }
 
 /// Whether other requests may have been answered between a request's arrival and its turn.
@@ -64,7 +56,7 @@ impl Call {
             shape: Shape::Plain,
             stage: Stage::Asked,
             waited: Waited::No,
-            before: None,
+            before: Before::default(),
             pid,
             kind,
             operation: None,

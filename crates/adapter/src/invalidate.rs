@@ -31,7 +31,7 @@ use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{Ino, Name};
-use vfs::{EarlierEnd, Invalidation, LaterEnd};
+use vfs::{Invalidation, LaterEnd, Outdated};
 
 pub use kernel::{KernelCache, Notify};
 
@@ -51,6 +51,26 @@ pub struct Config {
     pub watchdog: Duration,
     /// Most threads, at least 2; one of them never makes a call that may block.
     pub workers_max: usize,
+}
+
+/// What the kernel is to be told, or made to ask, before it is given an answer.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// It must not have a directory under this name any more, and what it has below; or it drops it later, when
+    /// that takes longer than [`Config::patience`], since the parent is in use.
+    pub drop: Option<(Ino, Name)>,
+    /// It must know of a later end of a file, without pages that do not: what shows zeros behind the old end must not come
+    /// into sight.
+    pub raise: Option<LaterEnd>,
+    /// It must have of an inode what there is.
+    pub catch_up: Option<Outdated>,
+}
+
+impl Before {
+    /// Whether it may be answered as it is.
+    pub fn is_nothing(&self) -> bool {
+        self.drop.is_none() && self.raise.is_none() && self.catch_up.is_none()
+    }
 }
 
 impl Default for Config {
@@ -74,8 +94,10 @@ pub struct Hooks {
     pub raised: Box<dyn Fn(LaterEnd) + Send + Sync>,
     /// Whether the kernel is known to have an end, or a later one.
     pub reaches: Box<dyn Fn(LaterEnd) -> bool + Send + Sync>,
-    /// Sees to it that the kernel has no later end of a file than there is. May block as long as reads do.
-    pub lower: Box<dyn Fn(EarlierEnd) + Send + Sync>,
+    /// Sees to it that the kernel has what there is. May block as long as reads do.
+    pub catch_up: Box<dyn Fn(Outdated) + Send + Sync>,
+    /// Gives the kernel a moment to take an answer on its way, with what it judges an inode by: its number and generation.
+    pub taken: Box<dyn Fn(Ino, u32) + Send + Sync>,
     /// The pages of a file were taken back, or its end is to be raised: returns when nothing that lowers its end touches newer
     /// pages, or the newer end, any more.
     pub lowered: Box<dyn Fn(Ino) + Send + Sync>,
@@ -124,24 +146,14 @@ impl Invalidator {
         self.shared.submit(steps, Done::Job(job));
     }
 
-    /// Has the kernel know of a later end of a file, without pages that do not, and of none that is later still (`lower`),
-    /// then calls `then`. Never blocks.
-    pub fn raise(&self, end: LaterEnd, lower: Option<EarlierEnd>, then: Box<dyn FnOnce() + Send>) {
+    /// Sees to what comes before an answer, then calls `then`. Never blocks.
+    pub fn prepare(&self, before: Before, then: Box<dyn FnOnce() + Send>) {
+        let Before { drop, raise, catch_up } = before;
+        let drop = drop.map(|(parent, name)| Step::Order(Invalidation::Drop { parent, name }));
         // First: having taken an earlier end, the kernel zeroes the rest of its page.
-        let steps = [Step::Lowered(end.ino), Step::End(end)];
-        let steps = steps.into_iter().chain(lower.map(Step::Lower)).collect();
+        let raise = raise.into_iter().flat_map(|end| [Step::Lowered(end.ino), Step::End(end)]);
+        let steps = drop.into_iter().chain(raise).chain(catch_up.map(Step::CatchUp)).collect();
         self.shared.submit(steps, Done::Call(Some(then)));
-    }
-
-    /// Has the kernel know of an earlier end of a file, then calls `then`. Never blocks.
-    pub fn lower(&self, end: EarlierEnd, then: Box<dyn FnOnce() + Send>) {
-        self.shared.submit([Step::Lower(end)].into(), Done::Call(Some(then)));
-    }
-
-    /// Has the kernel drop a name and what it has below, then calls `then`; at the latest after [`Config::patience`]: the name
-    /// is dropped then when its directory is free. Never blocks.
-    pub fn drop_name(&self, parent: Ino, name: Name, then: Box<dyn FnOnce() + Send>) {
-        self.shared.submit([Step::Order(Invalidation::Drop { parent, name })].into(), Done::Call(Some(then)));
     }
 
     /// Takes back the pages of `len` bytes, at least one, from `offset` on, then calls `then`. Never blocks.
@@ -248,8 +260,8 @@ enum Step {
     Range { ino: Ino, offset: u64, len: u64 },
     /// Pages behind the end that the kernel has of a file; it is told of a later one.
     End(LaterEnd),
-    /// Nothing: the kernel is made to ask for an earlier end of a file.
-    Lower(EarlierEnd),
+    /// Nothing: the kernel is made to ask for what it has otherwise.
+    CatchUp(Outdated),
     /// Nothing: what it was made to ask is waited for.
     Lowered(Ino),
 }
@@ -293,10 +305,12 @@ impl Step {
                 | Invalidation::Directory { .. }
                 | Invalidation::Attr { .. },
             ) => CallKind::Prompt,
-            Self::Order(Invalidation::Pages { .. } | Invalidation::Drop { .. })
+            Self::Order(
+                Invalidation::Pages { .. } | Invalidation::Drop { .. } | Invalidation::Taken { .. },
+            )
             | Self::Range { .. }
             | Self::End(_)
-            | Self::Lower(_)
+            | Self::CatchUp(_)
             | Self::Lowered(_) => CallKind::Pages,
         }
     }
@@ -539,10 +553,14 @@ impl Shared {
                 self.drop_name(*parent, name.clone());
                 return;
             }
+            Step::Order(Invalidation::Taken { ino, generation }) => {
+                return (self.hooks.taken)(*ino, *generation);
+            }
             Step::Lowered(ino) => return (self.hooks.lowered)(*ino),
-            Step::Lower(end) => {
-                (self.hooks.lower)(*end);
-                (InvalidationKind::EarlierEnd, Ok(Notified::Done))
+            Step::CatchUp(of) => {
+                (self.hooks.catch_up)(*of);
+                let kind = if of.end { InvalidationKind::EarlierEnd } else { InvalidationKind::Permissions };
+                (kind, Ok(Notified::Done))
             }
         };
         self.count(kind, begun, &result);

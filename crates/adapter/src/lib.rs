@@ -15,6 +15,7 @@
 
 mod call;
 mod capability;
+mod catch_up;
 mod convert;
 mod dir;
 mod errno;
@@ -22,7 +23,6 @@ mod groups;
 mod invalidate;
 mod kind;
 mod linux;
-mod lower;
 mod read;
 mod reply;
 mod request;
@@ -30,8 +30,8 @@ mod server;
 mod session;
 
 pub use call::PendingTable;
+pub use catch_up::CatchUp;
 pub use errno::{errno_of, xattr_errno_of};
-pub use invalidate::{Config, Hooks, Invalidator, KernelCache, Notify};
-pub use lower::Lowering;
+pub use invalidate::{Before, Config, Hooks, Invalidator, KernelCache, Notify};
 pub use server::{Driver, Server, Task, answer};
 pub use session::session_config;

@@ -1,6 +1,6 @@
 //! The node as the transport sees it: takes requests, asks the core, sends answers.
 //!
-//! Lock order: the core's, then the [`PendingTable`]'s, and [`Lowering`]'s. Nothing here holds any while it answers, reads a
+//! Lock order: the core's, then the [`PendingTable`]'s, and [`CatchUp`]'s. Nothing here holds any while it answers, reads a
 //! segment or notifies the kernel.
 
 use std::os::unix::ffi::OsStrExt;
@@ -11,12 +11,13 @@ use fuse::{Errno, Forget, Handler, Operation};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{Clock, Core, EarlierEnd, Keep, LaterEnd, ReadJob, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, WriteData};
 
-use crate::call::{Before, Call, PendingTable, Stage, Waited};
+use crate::call::{Call, PendingTable, Stage, Waited};
+use crate::catch_up::{CatchUp, Turn};
 use crate::groups;
-use crate::invalidate::Invalidator;
-use crate::lower::{Lowering, Turn};
+use crate::invalidate::{Before, Invalidator};
+
 use crate::read;
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{PAGE_LEN, Translated, WriteCall, translate};
@@ -45,7 +46,7 @@ pub trait Driver: Send + Sync {
     fn corrector(&self) -> &Invalidator;
 
     /// Lowers ends of files that the kernel has, where that can be done.
-    fn lowering(&self) -> Option<&Arc<Lowering>>;
+    fn catch_up(&self) -> Option<&Arc<CatchUp>>;
 
     /// Where segments are read from.
     fn store(&self) -> &dyn SegmentStore;
@@ -85,24 +86,24 @@ impl<D: Driver> Handler for Server<D> {
                 return call.finish_malformed(driver.metrics());
             }
         };
-        if let (Operation::Getattr { .. } | Operation::Setattr(_), Some(lowering)) =
-            (&operation, driver.lowering())
+        if let (Operation::Getattr { .. } | Operation::Setattr(_), Some(catch_up)) =
+            (&operation, driver.catch_up())
         {
-            match lowering.turn(call.pid(), Ino(request.header.nodeid)) {
+            match catch_up.turn(call.pid(), Ino(request.header.nodeid)) {
                 Turn::Other => {}
-                Turn::Now(end) => return answer_now(driver, call, end),
+                Turn::Now(of) => return answer_now(driver, call, of),
                 Turn::Never => return call.finish(driver.metrics(), Answer::Error(Errno::AGAIN)),
             }
         }
-        if let (Operation::Lookup { name }, Some(lowering)) = (&operation, driver.lowering())
+        if let (Operation::Lookup { name }, Some(catch_up)) = (&operation, driver.catch_up())
             && name.as_bytes() == b"."
-            && lowering.is_looking(call.pid())
+            && catch_up.is_looking(call.pid())
         {
             return call.finish(driver.metrics(), Answer::Error(Errno::STALE));
         }
         let mut translated = translate(request.header, operation, || driver.wall());
-        if let (Some(ino), Some(lowering)) = (translated.locks(), driver.lowering()) {
-            lowering.is_locked(ino);
+        if let (Some(ino), Some(catch_up)) = (translated.locks(), driver.catch_up()) {
+            catch_up.is_locked(ino);
         }
         if let Some((ino, groups)) = translated.killed()
             && driver.with_core(|core, _| core.counts_groups(ino))
@@ -170,7 +171,7 @@ impl<D: Driver> Server<D> {
         if kill_privileges.is_none()
             && let Some(reply) = driver.with_core(|core, clock| {
                 let reply = core.write_now(clock, ino, offset, data, append)?;
-                note_answer(core, driver.lowering(), &mut call, &reply);
+                note_answer(core, driver.catch_up(), &mut call, &reply);
                 Some(reply)
             })
         {
@@ -189,14 +190,10 @@ impl<D: Driver> Server<D> {
 pub fn answer<D: Driver>(driver: &D, id: RequestId, reply: Reply) {
     match driver.pending().remove(id) {
         Some(mut call) => {
-            let later = match may_need_more(call.shape, &reply) {
-                true => driver.with_core(|core, _| note_answer(core, driver.lowering(), &mut call, &reply)),
-                false => None,
-            };
-            match later {
-                Some(end) => finish_later(driver, call, reply, end),
-                None => conclude(driver, call, reply, Thread::Other),
+            if may_need_more(call.shape, &reply) {
+                driver.with_core(|core, _| note_answer(core, driver.catch_up(), &mut call, &reply));
             }
+            conclude(driver, call, reply, Thread::Other);
         }
         // The mount went while the request waited.
         None => log::debug!("answer to request {} that nobody waits for: {reply:?}", id.0),
@@ -227,8 +224,8 @@ impl Task {
             Work::Read(job) => run_read(driver, self.call, &job),
             Work::Ask(request) => ask(driver, self.call, request, Thread::Other),
             Work::Flush(ino, answer) => {
-                if let Some(lowering) = driver.lowering() {
-                    lowering.wait_unused(ino);
+                if let Some(catch_up) = driver.catch_up() {
+                    catch_up.wait_unused(ino);
                 }
                 self.call.finish(driver.metrics(), answer);
             }
@@ -247,43 +244,43 @@ enum Thread {
 
 /// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
 /// about that first.
-fn note_answer(
-    core: &mut Core,
-    lowering: Option<&Arc<Lowering>>,
-    call: &mut Call,
-    reply: &Reply,
-) -> Option<LaterEnd> {
+fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call, reply: &Reply) {
     let is_short = |len: usize, wanted: u32| len < wanted as usize;
     match (call.shape, reply) {
         // Nothing may come before this answer.
         (Shape::Truncate, Reply::Attr(attr, _)) => {
-            if let Some(lowering) = lowering {
-                lowering.cuts(attr.ino);
+            if let Some(catch_up) = catch_up {
+                catch_up.cuts(attr.ino);
             }
-            None
+            core.attributes_set(reply);
         }
         (Shape::Write(WriteShape { ino, end: Some(end), .. }), Reply::Written { .. }) => {
             core.end_written(ino, end);
-            None
         }
         (Shape::Write(WriteShape { ino, offset, end: None, .. }), Reply::Written { len, .. }) => {
             core.end_moved(ino, offset.saturating_add(u64::from(*len)));
-            None
         }
         (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
-            call.before = core.earlier_end_met(ino).map(Before::Lower);
-            None
+            call.before.catch_up = core.earlier_end_met(ino);
         }
         (Shape::Read { ino, len: wanted }, Reply::ReadJob(job)) if is_short(job.len, wanted) => {
-            call.before = core.earlier_end_met(ino).map(Before::Lower);
-            None
+            call.before.catch_up = core.earlier_end_met(ino);
         }
-        // From an answer to SETATTR the kernel takes any end.
-        _ if call.kind() == FuseKind::Setattr => core.later_end(reply),
+        // From an answer to SETATTR the kernel takes everything.
+        _ if call.kind() == FuseKind::Setattr => {
+            core.attributes_set(reply);
+            call.before.raise = core.later_end(reply);
+        }
         _ => {
-            let elsewhere = core.seat_before(reply).map(|(parent, name)| Before::Drop { parent, name });
-            call.before = core.earlier_end(reply).map(Before::Lower).or(elsewhere);
-            core.later_end(reply)
+            call.before = Before {
+                drop: core.seat_before(reply),
+                catch_up: core.outdated(reply),
+                raise: core.later_end(reply),
+            };
+            // What is to be brought up to date may be waiting for this.
+            if catch_up.is_some_and(|catch_up| catch_up.is_looking(call.pid())) {
+                call.before.catch_up = None;
+            }
         }
     }
 }
@@ -304,31 +301,17 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
     call.note_operation(request.kind());
     let replied = driver.with_core(|core, clock| match core.submit(clock, id, request) {
         Some(reply) => {
-            let later = note_answer(core, driver.lowering(), &mut call, &reply);
-            Some((call, reply, later))
+            note_answer(core, driver.catch_up(), &mut call, &reply);
+            Some((call, reply))
         }
         None => {
             driver.pending().insert(call);
             None
         }
     });
-    match replied {
-        Some((call, reply, Some(end))) => finish_later(driver, call, reply, end),
-        Some((call, reply, None)) => conclude(driver, call, reply, thread),
-        None => {}
+    if let Some((call, reply)) = replied {
+        conclude(driver, call, reply, thread);
     }
-}
-
-/// Answers once the kernel has the end of the file that the answer tells of. Pages first: what shows zeros behind
-/// the old end must not come into sight.
-fn finish_later<D: Driver>(driver: &D, call: Call, reply: Reply, end: LaterEnd) {
-    let answer = answer_of(driver, &call, reply);
-    let metrics = Arc::clone(driver.metrics());
-    let lower = match call.before {
-        Some(Before::Lower(end)) => Some(end),
-        Some(Before::Drop { .. }) | None => None,
-    };
-    driver.corrector().raise(end, lower, Box::new(move || call.finish(&metrics, answer)));
 }
 
 /// Makes an answer of the core's reply, or takes the next step towards one.
@@ -373,32 +356,29 @@ fn finish<D: Driver>(driver: &D, call: Call, reply: Reply) {
 
 /// Answers, after what comes before.
 fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
-    let Some(before) = call.before.take() else {
+    let before = std::mem::take(&mut call.before);
+    if before.is_nothing() {
         if let Shape::Flush { ino } = call.shape
-            && driver.lowering().is_some_and(|lowering| lowering.uses(ino))
+            && driver.catch_up().is_some_and(|catch_up| catch_up.uses(ino))
         {
             return driver.spawn(Task { call, what: Work::Flush(ino, answer) });
         }
         return call.finish(driver.metrics(), answer);
-    };
-    let metrics = Arc::clone(driver.metrics());
-    let then = Box::new(move || call.finish(&metrics, answer));
-    match before {
-        Before::Lower(end) => driver.corrector().lower(end, then),
-        Before::Drop { parent, name } => driver.corrector().drop_name(parent, name, then),
     }
+    let metrics = Arc::clone(driver.metrics());
+    driver.corrector().prepare(before, Box::new(move || call.finish(&metrics, answer)));
 }
 
 /// Answers a question that the kernel was made to ask. READs wait for what comes of it: it waits for nothing. If it asks to
 /// set anything, that was but a means.
-fn answer_now<D: Driver>(driver: &D, call: Call, end: EarlierEnd) {
-    let answer = match driver.with_core(|core, _| core.attr_now(end)) {
+fn answer_now<D: Driver>(driver: &D, call: Call, of: Outdated) {
+    let answer = match driver.with_core(|core, _| core.attr_now(of)) {
         Some(attr) => {
             Answer::of(Shape::Plain, Reply::Attr(attr, Keep::No)).unwrap_or(Answer::Error(Errno::IO))
         }
         None => Answer::Error(Errno::AGAIN),
     };
-    log::trace!("asked for the end of ino {}: {answer:?}", end.ino);
+    log::trace!("made to ask for ino {}: {answer:?}", of.ino);
     call.finish(driver.metrics(), answer);
 }
 
@@ -424,7 +404,7 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
 fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
     let metrics = driver.metrics();
     read::with_bytes(driver.store(), metrics, job, |bytes| match bytes {
-        Some(bytes) if call.before.is_some() => send(driver, call, Answer::Data(bytes.to_vec())),
+        Some(bytes) if !call.before.is_nothing() => send(driver, call, Answer::Data(bytes.to_vec())),
         Some(bytes) => call.finish_data(metrics, bytes),
         None => call.finish(metrics, Answer::Error(Errno::IO)),
     });

@@ -5,7 +5,7 @@ use fuse::{Config, InitFlags};
 /// Returns the settings of the transport that the rest of this crate counts on.
 ///
 /// Without ATOMIC_O_TRUNC the kernel sends a SETATTR for O_TRUNC, after the OPEN: the core has one way to
-/// truncate. `acl` is whether the kernel enforces POSIX ACLs. `lowers` is whether there is a [`Lowering`](crate::Lowering):
+/// truncate. `acl` is whether the kernel enforces POSIX ACLs. `lowers` is whether there is a [`CatchUp`](crate::CatchUp):
 /// without, the kernel asks for the end of a file before every read that follows a change. That leaves a read alone that
 /// is under way while another node cuts the file, and costs the pages of a file with each stat that follows a write.
 pub fn session_config(acl: bool, lowers: bool) -> Config {

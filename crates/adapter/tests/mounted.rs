@@ -214,7 +214,8 @@ impl Node {
             done: Box::new(|_| ()),
             raised: Box::new(|_| ()),
             reaches: Box::new(|_| false),
-            lower: Box::new(|_| ()),
+            catch_up: Box::new(|_| ()),
+            taken: Box::new(|_, _| ()),
             lowered: Box::new(|_| ()),
             abort: Box::new(|| ()),
         };
@@ -256,7 +257,7 @@ impl Driver for Node {
         self.invalidator()
     }
 
-    fn lowering(&self) -> Option<&Arc<adapter::Lowering>> {
+    fn catch_up(&self) -> Option<&Arc<adapter::CatchUp>> {
         None
     }
 

@@ -124,7 +124,7 @@ impl DataCheck<'_, '_> {
                 let run = named.extent.run();
                 live.push((run.offset()..run.offset() + u64::from(run.len()), named));
                 report.counts.data_bytes_read += u64::from(named.extent.len());
-                if self.faults.check_length(named, stored) {
+                if self.check_length(named, stored)? {
                     self.check_extent(named)?;
                 }
                 if !(self.pace)(u64::from(run.len())) {
@@ -138,6 +138,24 @@ impl DataCheck<'_, '_> {
             }
         }
         Ok(true)
+    }
+
+    /// Checks whether all of `extents` is there.
+    pub fn check_lengths(&mut self, extents: &Extents, stored: &Segments) -> Result<(), CheckError> {
+        for named in extents.values().flatten() {
+            self.check_length(named, stored)?;
+        }
+        Ok(())
+    }
+
+    fn check_length(&mut self, named: &Named, stored: &Segments) -> Result<bool, CheckError> {
+        if stored.has(named) {
+            return Ok(true);
+        }
+        if self.is_named(named)? {
+            self.faults.check_length(named, stored);
+        }
+        Ok(false)
     }
 
     fn is_named(&self, named: &Named) -> Result<bool, CheckError> {

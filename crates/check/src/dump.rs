@@ -181,13 +181,15 @@ impl Lines<'_> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+/// Reads [`hex`] back; `None` for anything else.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let nibble = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

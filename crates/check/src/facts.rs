@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chunk::{ExtentMap, SegmentStore};
-use kv::{Engine, KeyRange, Pace, RESERVED_KEY};
+use kv::{Engine, Pace, RESERVED_KEY};
 use meta::{
     Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, MemberRecord,
     OrphanRecord, ResultRecord, SegmentRecord, StoredInode, Totals, VolumeRecord, Xattrs, value_decode,
@@ -13,8 +13,9 @@ use types::{Decode, Ino, Name, NodeId, SegmentId};
 use crate::CheckError;
 use crate::data::{DataCheck, DataFaults, Extents, Named};
 use crate::report::{FaultKind, Report};
-use crate::scrub::verify_engine;
+use crate::scrub::{is_named, verify_engine};
 use crate::segments::Segments;
+use crate::source::Source;
 
 /// What to compare with.
 #[derive(Clone, Copy, Default)]
@@ -40,9 +41,13 @@ pub struct Facts {
     pub(crate) live: BTreeMap<SegmentId, u64>,
     pub(crate) stored: Segments,
     data_faults: DataFaults,
-    /// To be read, where all data are.
+    /// To be looked at in the end: where all data are read, or others write meanwhile.
     extents: Extents,
     bucket: Bucket,
+    has_volume: bool,
+    has_totals: bool,
+    /// Whether others write meanwhile.
+    is_live: bool,
 }
 
 /// All that is known of one inode number.
@@ -104,9 +109,9 @@ struct Bucket {
 }
 
 impl Facts {
-    /// Reads everything.
+    /// Reads everything from an engine that nobody else writes to.
     pub fn read(engine: &dyn Engine, options: &Options<'_>) -> Result<Self, CheckError> {
-        Self::try_read(engine, options).map_err(|error| match error {
+        Self::try_read_alone(engine, options).map_err(|error| match error {
             // The engine does not tell which of its files it was.
             CheckError::Engine(error) => match engine.verify(&mut |_| true) {
                 Ok(damage) => CheckError::Engine(damage.into_iter().next().unwrap_or(error)),
@@ -116,17 +121,12 @@ impl Facts {
         })
     }
 
-    fn try_read(engine: &dyn Engine, options: &Options<'_>) -> Result<Self, CheckError> {
+    fn try_read_alone(engine: &dyn Engine, options: &Options<'_>) -> Result<Self, CheckError> {
         let mut facts = Self::default();
         if let Some(store) = options.store {
             facts.stored = Segments::read(store)?;
         }
-        // Bounds are checked as the scan goes, so what says them comes first.
-        facts.volume = facts.read_one(engine, Key::Volume)?;
-        facts.totals = facts.read_one(engine, Key::Totals)?;
-        kv::scan_all(engine, KeyRange::new(vec![0], vec![0xff; 32]), |(key, value)| {
-            facts.take(&key, &value, options);
-        })?;
+        facts.read_records(&engine, options)?;
         if let Some(store) = options.store.filter(|_| options.reads_data) {
             let pace: &mut Pace<'_> = &mut |_| true;
             verify_engine(engine, pace, &mut facts.report);
@@ -139,15 +139,43 @@ impl Facts {
         Ok(facts)
     }
 
-    fn read_one<T: Decode>(&mut self, engine: &dyn Engine, key: Key) -> Result<Option<T>, CheckError> {
-        let bytes = key.to_vec();
-        match engine.get(&bytes)? {
-            Some(value) => Ok(self.decode(&bytes, &value)),
-            None => {
+    /// Reads a snapshot while others write.
+    pub fn read_live(source: &dyn Source, options: &Options<'_>) -> Result<Self, CheckError> {
+        let mut facts = Self { is_live: true, ..Self::default() };
+        facts.read_records(source, options)?;
+        if let Some(store) = options.store {
+            // Listed after the extents were read: what they name is there, or was replaced.
+            facts.stored = Segments::read(store)?;
+            let is_named = |named: &Named| is_named(source, named);
+            let faults = std::mem::take(&mut facts.data_faults);
+            let mut check = DataCheck { store, pace: &mut |_| true, is_named: Some(&is_named), faults };
+            let extents = std::mem::take(&mut facts.extents);
+            match options.reads_data {
+                true => _ = check.run(extents, &facts.stored, &mut facts.report)?,
+                false => check.check_lengths(&extents, &facts.stored)?,
+            }
+            facts.data_faults = check.faults;
+        }
+        std::mem::take(&mut facts.data_faults).report(&mut facts.report);
+        Ok(facts)
+    }
+
+    fn read_records(&mut self, source: &dyn Source, options: &Options<'_>) -> Result<(), CheckError> {
+        // Bounds are checked as the records come, so what says them comes first. They only grow.
+        let key = Key::Volume.to_vec();
+        if let Some(value) = source.get(&key)? {
+            self.volume = self.decode(&key, &value);
+        }
+        source.each(&mut |key, value| {
+            self.take(key, value, options);
+            true
+        })?;
+        for (has_it, key) in [(self.has_volume, Key::Volume), (self.has_totals, Key::Totals)] {
+            if !has_it {
                 self.report.add(FaultKind::NoVolumeRecord, key, None, "it is missing".to_owned());
-                Ok(None)
             }
         }
+        Ok(())
     }
 
     fn decode<T: Decode>(&mut self, key: &[u8], value: &[u8]) -> Option<T> {
@@ -228,7 +256,12 @@ impl Facts {
                     self.segments.insert(segment, record);
                 }
             }
-            Key::Totals | Key::Volume => {}
+            Key::Totals => {
+                self.has_totals = true;
+                self.totals = self.decode(key, value);
+            }
+            // Decoded before.
+            Key::Volume => self.has_volume = true,
         }
     }
 
@@ -367,7 +400,7 @@ impl Facts {
                 continue;
             }
             let named = Named { key, ino, extent: extent.clone() };
-            match options.reads_data {
+            match options.reads_data || self.is_live {
                 true => self.extents.entry(segment).or_default().push(named),
                 false => _ = self.data_faults.check_length(&named, &self.stored),
             }

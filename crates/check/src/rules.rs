@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kv::Engine;
 use meta::{Dirent, FileKind, Key, Totals, value_decode};
 use types::{Ino, SegmentId};
 
 use crate::facts::{Attr, Facts, Node, Options, Record};
 use crate::report::{FaultKind, Report};
+use crate::source::Source;
 
 /// Judges the facts, and names the paths of what is found.
-pub(crate) fn judge(engine: &dyn Engine, mut facts: Facts, options: &Options<'_>) -> Report {
+pub(crate) fn judge(source: &dyn Source, mut facts: Facts, options: &Options<'_>) -> Report {
     let mut report = std::mem::take(&mut facts.report);
     for (ino, node) in &facts.nodes {
         judge_keys(&facts, *ino, node, &mut report);
@@ -22,7 +22,7 @@ pub(crate) fn judge(engine: &dyn Engine, mut facts: Facts, options: &Options<'_>
     judge_segments(&facts, options, &mut report);
     judge_members(&facts, &mut report);
     for fault in &mut report.faults {
-        fault.path = fault.ino.and_then(|ino| path_of(engine, &facts, ino));
+        fault.path = fault.ino.and_then(|ino| path_of(source, &facts, ino));
     }
     report
 }
@@ -275,13 +275,13 @@ fn judge_members(facts: &Facts, report: &mut Report) {
 }
 
 /// The first path that leads to an inode, as far up as there are names.
-fn path_of(engine: &dyn Engine, facts: &Facts, ino: Ino) -> Option<String> {
+fn path_of(source: &dyn Source, facts: &Facts, ino: Ino) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     let mut at = ino;
     while at != Ino::ROOT && names.len() < DEPTH_MAX {
         let Some((dir, cookie)) = facts.nodes.get(&at).and_then(|node| node.name) else { break };
         let key = Key::Entry(dir, cookie).to_vec();
-        let entry: Dirent = value_decode(&key, &engine.get(&key).ok()??).ok()?;
+        let entry: Dirent = value_decode(&key, &source.get(&key).ok()??).ok()?;
         names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
         at = dir;
     }

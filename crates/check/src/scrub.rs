@@ -18,6 +18,7 @@ use crate::data::{DataCheck, DataFaults, Extents, Named};
 use crate::facts::ino_of;
 use crate::report::{FaultKind, Report};
 use crate::segments::Segments;
+use crate::source::Source;
 
 /// Whether others change the volume meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub fn scrub(
         // Listed after the extents were: what they name is there.
         let stored = Segments::read(store)?;
         report.counts.segments = stored.iter().count() as u64;
-        let is_named = |named: &Named| is_named(engine, named);
+        let is_named = |named: &Named| is_named(&engine, named);
         let is_live = neighbours == Neighbours::Live;
         let is_named = is_live.then_some(&is_named as _);
         let mut check = DataCheck { store, pace, is_named, faults: DataFaults::default() };
@@ -197,9 +198,9 @@ fn extents_of(typed: Key, key: &[u8], value: &[u8]) -> Result<Option<(Ino, Exten
 
 /// Whether the record still names the extent: files are overwritten and removed, and the cleaner moves their bytes. A record that
 /// has moved names it elsewhere: then it is missed this time.
-fn is_named(engine: &dyn Engine, named: &Named) -> Result<bool, CheckError> {
+pub(crate) fn is_named(source: &dyn Source, named: &Named) -> Result<bool, CheckError> {
     let key = named.key.to_vec();
-    let Some(value) = engine.get(&key)? else { return Ok(false) };
+    let Some(value) = source.get(&key)? else { return Ok(false) };
     let Ok(Some((ino, map))) = extents_of(named.key, &key, &value) else { return Ok(false) };
     Ok(ino == named.ino && map.iter().any(|extent| *extent == named.extent))
 }

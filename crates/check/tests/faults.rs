@@ -155,6 +155,24 @@ fn every_kind_of_damage_is_found_and_named() {
     assert_eq!(missing, [&FaultKind::DamagedEngine, &FaultKind::DeadOrphan], "a kind that nothing plants");
 }
 
+/// What nobody needs by now is somebody's in a volume that is in use; everything else is found as well.
+#[test]
+fn a_volume_in_use_is_checked_alike() {
+    let faults = |report: check::Report| -> Vec<String> {
+        let faults = report.faults.iter().filter(|fault| fault.kind.severity() == Severity::Fault);
+        faults.map(ToString::to_string).collect()
+    };
+    let sound = Volume::new().check_live();
+    assert_eq!((sound.faults, sound.counts), (Vec::new(), Volume::new().check().counts));
+    for (kind, _, plant) in PLANTS {
+        let volume = Volume::new();
+        plant(&volume);
+        let (at_rest, in_use) = (volume.check(), volume.check_live());
+        assert!(in_use.faults.iter().all(|fault| fault.kind.severity() == Severity::Fault));
+        assert_eq!(faults(in_use), faults(at_rest), "{}", kind.name());
+    }
+}
+
 #[test]
 fn paths_lead_to_what_is_damaged() {
     let volume = Volume::new();

@@ -28,7 +28,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Show a mount's counters, first since the mount, then per interval
     Stat(StatArgs),
-    /// Check an unmounted volume, and repair what needs no guess
+    /// Check a volume, of a mounted one what it was at one moment; repair what needs no guess
     Fsck(FsckArgs),
     /// Read everything a volume holds, mounted or not, and compare it with its checksums
     Scrub(ScrubArgs),
@@ -140,12 +140,13 @@ pub struct StatArgs {
 16 wrong usage."
 )]
 pub struct FsckArgs {
-    /// Directory of the volume
+    /// Directory of the volume, or a mount point
     pub volume: PathBuf,
     /// Read all file data and compare it with its checksums
     #[arg(long)]
     pub data: bool,
-    /// Repair what needs no guess: counts, files without a name that dead nodes had open, unused segments
+    /// Repair what needs no guess: counts, files without a name that dead nodes had open, unused segments. Only where nobody
+    /// has the volume mounted
     #[arg(long)]
     pub repair: bool,
     /// Show what dead nodes left behind too, which the next mount sees to

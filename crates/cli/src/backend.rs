@@ -8,6 +8,7 @@
 //!   `unflushed_mutations`, `unflushed_bytes`; from a master also `members`, an array of such objects.
 //! - `scrub RATE`, of the master: white space at least every few seconds, then what a scrub at so many bytes a second
 //!   found, in the form of [`node::report_json`].
+//! - `snapshot`, `record HEX`, of the master: see [`node::check_mounted`].
 //! - `umount`: the node answers white space at once and keeps the connection open until it has been
 //!   unmounted (the asker does that) and has flushed; then `clean` (boolean) and, if not, `error`.
 
@@ -105,6 +106,18 @@ pub fn ask(volume: &Volume, socket: &str, line: &str) -> Result<Json, ControlErr
         .map_err(|source| ControlError::Silent { socket: socket.to_owned(), source })?;
     serde_json::from_slice(&bytes)
         .map_err(|source| ControlError::Garbled { socket: socket.to_owned(), source })
+}
+
+/// The socket of the node that is master of a mounted volume; `None` if none says that it is.
+pub fn master_socket(volume: &Volume) -> Result<Option<String>, ControlError> {
+    for socket in volume.socket_names()?.into_iter().filter(|name| name.starts_with("node-")) {
+        match ask(volume, &socket, "status") {
+            Ok(status) if status["role"] == "master" => return Ok(Some(socket)),
+            Ok(_) | Err(ControlError::Connect(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// Sends `line` and returns the connection, whose reads wait [`PATIENCE`] at most.

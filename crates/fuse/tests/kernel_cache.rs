@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{BLOCKED, Mounted, SOON, call, mount_default};
+use common::{BLOCKED, Mounted, SOON, call, mount_default, mount_judged};
 use fuse::mount::KernelFile;
 use fuse::{Opcode, OpenReplyFlags, Operation, ROOT_ID};
 use rustix::fs::Dir;
@@ -481,6 +481,51 @@ fn no_write_comes_between_an_end_taken_under_the_lock_of_the_file_and_the_pages_
     assert_eq!(writes_before_pages_go(|file| file.refresh_locked().unwrap()), Some(false));
 }
 
+/// An ordinary user opens a file whose mode another node changed from 0600 to 0644, while something else of it is taken
+/// back.
+fn open_once_allowed(ask_again: bool) -> Option<std::io::Result<File>> {
+    let mounted = mount_judged()?;
+    fs::write(mounted.path("f"), b"x").unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    mounted.fs.chmod_remote(ino, 0o600);
+    let open = |path: &std::path::Path| {
+        let path = path.to_owned();
+        call(move || {
+            let user = rustix::process::Uid::from_raw(1000);
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            File::open(path)
+        })
+    };
+    mounted.notifier.inval_inode(ino, -1, 0).unwrap();
+    assert!(open(&mounted.path("f")).join().is_err());
+
+    mounted.fs.chmod_remote(ino, 0o644);
+    mounted.notifier.inval_inode(ino, -1, 0).unwrap();
+    let is_of_it = move |nodeid| nodeid == ino;
+    mounted.fs.park(move |header, operation| {
+        is_of_it(header.nodeid) && matches!(operation, Operation::Getattr { .. })
+    });
+    let opened = open(&mounted.path("f"));
+    mounted.wait_parked(1);
+    mounted.notifier.inval_inode(ino, -1, 0).unwrap();
+    let file = mounted.mount.kernel_file(ino, 1).unwrap();
+    assert_eq!(file.cached().unwrap().mode, 0o600);
+    if ask_again {
+        file.refresh_locked().unwrap();
+        assert_eq!(file.cached().unwrap().mode, 0o644);
+    }
+    mounted.fs.release_all();
+    Some(opened.join())
+}
+
+#[test]
+fn permissions_told_are_not_judged_by_if_anything_was_taken_back_since_unless_the_kernel_asks_once_more() {
+    let Some(opened) = open_once_allowed(false) else { return };
+    assert_eq!(opened.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    assert!(open_once_allowed(true).unwrap().is_ok());
+}
+
 #[test]
 fn a_file_that_the_kernel_does_not_have_is_not_found() {
     let Some(mounted) = mount_default() else { return };
@@ -529,4 +574,34 @@ fn a_directory_moved_elsewhere_is_stale_during_a_rename_unless_its_old_name_was_
     let Some(found) = stat_moved_during_a_rename(false) else { return };
     assert_eq!(found.unwrap_err().raw_os_error(), Some(fuse::Errno::STALE.raw_os_error()));
     assert!(stat_moved_during_a_rename(true).unwrap().is_ok());
+}
+
+/// One of two names of a file is removed, and before that is answered the kernel is told that there are `told` links. Returns
+/// whether it links the other name again.
+fn link_after_unlink(told: u32) -> Option<std::io::Result<()>> {
+    let mounted = mount_default()?;
+    fs::write(mounted.path("a"), b"").unwrap();
+    fs::hard_link(mounted.path("a"), mounted.path("b")).unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "a");
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Unlink { .. }));
+    let name = mounted.path("b");
+    let unlink = call(move || fs::remove_file(name));
+    mounted.wait_parked(1);
+    mounted.fs.relink_remote(ino, told);
+    mounted.notifier.inval_inode(ino, -1, 0).unwrap();
+    fs::metadata(mounted.path("a")).unwrap();
+    mounted.fs.release_all();
+    unlink.join().unwrap();
+    let linked = fs::hard_link(mounted.path("a"), mounted.path("c"));
+    // Told anew, it does.
+    fs::metadata(mounted.path("a")).unwrap();
+    fs::hard_link(mounted.path("a"), mounted.path("d")).unwrap();
+    Some(linked)
+}
+
+#[test]
+fn links_are_counted_down_twice_if_they_are_told_before_the_removal_is_answered() {
+    let Some(linked) = link_after_unlink(1) else { return };
+    assert_eq!(linked.unwrap_err().raw_os_error(), Some(fuse::Errno::NOENT.raw_os_error()));
+    assert!(link_after_unlink(2).unwrap().is_ok());
 }

@@ -37,7 +37,10 @@ impl Wish {
             match word.as_str() {
                 "--seconds" => wish.seconds = number()?,
                 "--seed" => wish.seed = number()?,
-                "--input" => wish.input = Some(unhex(words.next().map_or("", String::as_str))?),
+                "--input" => {
+                    let input = words.next().and_then(|word| check::unhex(word));
+                    wish.input = Some(input.ok_or("--input needs bytes in hexadecimal, in small letters")?);
+                }
                 name if fuzz::target(name).is_some() => wish.names.push(name.to_owned()),
                 other => {
                     let names: Vec<_> = fuzz::targets().iter().map(|target| target.name()).collect();
@@ -89,11 +92,4 @@ fn row(name: &str, report: &Report) -> String {
         report.slowest_us / 1000,
         report.memory_max >> 10,
     )
-}
-
-fn unhex(text: &str) -> Result<Vec<u8>, String> {
-    let pairs = text.as_bytes().chunks(2);
-    let byte =
-        |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    pairs.map(byte).collect::<Option<_>>().ok_or_else(|| "the input is not hexadecimal".to_owned())
 }

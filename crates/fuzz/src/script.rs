@@ -58,8 +58,13 @@ pub fn repair(script: &mut Vec<u8>) {
     *script = repaired.collect::<Vec<_>>().concat();
 }
 
+/// The message in a piece, if it is a frame.
+pub fn payload(piece: &[u8]) -> Option<&[u8]> {
+    piece.get(FRAME_HEADER_LEN..).filter(|_| piece.starts_with(MAGIC))
+}
+
 /// Cut before every magic and mark.
-fn pieces(script: &[u8]) -> Vec<&[u8]> {
+pub fn pieces(script: &[u8]) -> Vec<&[u8]> {
     let is_start = |at: &usize| script[*at..].starts_with(MAGIC) || script[*at..].starts_with(GO);
     let mut starts: Vec<usize> = (0..script.len()).filter(is_start).collect();
     starts.push(script.len());

@@ -15,7 +15,7 @@ use std::{
 use fjall::{AbstractTree, Database, Keyspace, PersistMode, Readable, Snapshot, UserValue};
 use kv::{
     Batch, Claim, Direction, Engine, EngineError, FileWitness, Generation, KeyRange, Mark, Pace, Page,
-    RESERVED_KEY, Reserved, Result, ScanLimit, Seq, Witness,
+    RESERVED_KEY, Reserved, Result, ScanLimit, Seq, TakeEntry, Witness,
 };
 use parking_lot::Mutex;
 
@@ -221,6 +221,20 @@ impl Engine for FjallEngine {
             }
         });
         Page::collect(entries, limit)
+    }
+
+    fn snapshot(&self, take: &mut TakeEntry<'_>) -> Result<()> {
+        let mut records = self.database.snapshot().iter(&self.keyspace);
+        loop {
+            let entry = guarded(During::Read, "reading a snapshot", &self.engine_dir, || {
+                records.next().map(fjall::Guard::into_inner).transpose()
+            })?;
+            match entry {
+                Some((key, _)) if *key == *RESERVED_KEY => {}
+                Some((key, value)) if take(&key, &value) => {}
+                Some(_) | None => return Ok(()),
+            }
+        }
     }
 
     fn last_seq(&self) -> Seq {

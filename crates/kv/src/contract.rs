@@ -36,6 +36,7 @@ macro_rules! contract_tests {
             a_generation_not_greater_is_fenced,
             sync_serves_while_another_thread_commits,
             readers_see_batches_whole,
+            a_snapshot_is_of_one_moment,
             a_failed_write_poisons,
         );
     };
@@ -297,6 +298,34 @@ pub fn readers_see_batches_whole(subject: &mut dyn Subject) {
         }
         done.store(true, Ordering::Release);
     });
+}
+
+/// Also where the taker commits between two records.
+pub fn a_snapshot_is_of_one_moment(subject: &mut dyn Subject) {
+    let engine = open(subject, 1);
+    commit(&*engine, put(1, &[(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]));
+    let mut seen = Vec::new();
+    let mut take = |key: &[u8], value: &[u8]| {
+        if seen.is_empty() {
+            let mut batch = put(2, &[(b"b", b"2"), (b"d", b"2")]);
+            batch.deletes.push(b"c".to_vec());
+            commit(&*engine, batch);
+        }
+        seen.push((key.to_vec(), value.to_vec()));
+        true
+    };
+    engine.snapshot(&mut take).expect("read");
+    let old = |key: &[u8]| (key.to_vec(), b"1".to_vec());
+    assert_eq!(seen, [old(b"a"), old(b"b"), old(b"c")]);
+    assert_eq!((read(&*engine, b"b"), read(&*engine, b"c")), (Some(b"2".to_vec()), None));
+
+    let mut count = 0;
+    let mut take_two = |_: &[u8], _: &[u8]| {
+        count += 1;
+        count < 2
+    };
+    engine.snapshot(&mut take_two).expect("read");
+    assert_eq!(count, 2);
 }
 
 /// `Full` once, then `Poisoned`; reads go on; a reopened volume holds at least what was synced.

@@ -161,6 +161,9 @@ const SCAN_PAGE: ScanLimit = ScanLimit { entries: 4096, bytes: 1 << 20 };
 /// Is told how many bytes were read, waits if that was too fast, and answers whether to go on.
 pub type Pace<'a> = dyn FnMut(u64) -> bool + 'a;
 
+/// Is given records one after the other, and answers whether to go on.
+pub type TakeEntry<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
+
 /// An opened engine: ordered records of one volume, written by one master under one generation.
 ///
 /// All methods may be called from several threads. One thread commits; a second may `sync` meanwhile.
@@ -186,6 +189,14 @@ pub trait Engine: Send + Sync {
     ///
     /// As [`get`](Self::get).
     fn scan(&self, range: &KeyRange, limit: ScanLimit, direction: Direction) -> Result<Page>;
+
+    /// Hands over every record as of one moment, in the order of their keys, for as long as `take` says to go on. Others
+    /// may commit meanwhile, `take` among them; what they replace keeps its room until this returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get); the records before the failure were handed over.
+    fn snapshot(&self, take: &mut TakeEntry<'_>) -> Result<()>;
 
     /// Returns the number of the last committed batch.
     fn last_seq(&self) -> Seq;

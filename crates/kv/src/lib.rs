@@ -25,7 +25,7 @@ mod witness;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, KEY_LEN_MAX, VALUE_LEN_MAX};
 pub use engine::{
-    Claim, Direction, Engine, Entry, Generation, KeyRange, Pace, Page, ScanLimit, Seq, scan_all,
+    Claim, Direction, Engine, Entry, Generation, KeyRange, Pace, Page, ScanLimit, Seq, TakeEntry, scan_all,
 };
 pub use error::{Cause, EngineError, Result};
 pub use mem::{Failure, MemDisk, MemEngine, Operation};

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Batch, Claim, Direction, Engine, EngineError, Generation, KeyRange, Pace, Page, Result, ScanLimit, Seq,
+    TakeEntry,
 };
 
 /// A volume in memory. Clones are the same volume.
@@ -59,6 +60,9 @@ struct State {
     undo: VecDeque<Undo>,
     crash_count: u64,
     failures: VecDeque<(Operation, Failure)>,
+    /// Whether a fenced opening is let through this time.
+    #[cfg(feature = "planted")]
+    gap: Option<fn() -> bool>,
 }
 
 /// What a batch replaced.
@@ -114,6 +118,17 @@ impl MemDisk {
     /// Lets the next `operation` fail; several wait in line, each kind in its order.
     pub fn fail_next(&self, operation: Operation, failure: Failure) {
         self.state.lock().failures.push_back((operation, failure));
+    }
+
+    /// Has fenced openings let through whenever `gap` says so.
+    #[cfg(feature = "planted")]
+    pub fn leave_gap(&self, gap: fn() -> bool) {
+        self.state.lock().gap = Some(gap);
+    }
+
+    /// Lets nothing fail any more that was to.
+    pub fn fail_no_more(&self) {
+        self.state.lock().failures.clear();
     }
 
     /// Returns the last batch that a crash cannot take back.
@@ -173,6 +188,10 @@ impl MemEngine {
     /// Checks that this opening may still write.
     fn check_writable(&self, state: &State) -> Result<()> {
         self.check_alive(state)?;
+        #[cfg(feature = "planted")]
+        if state.generation != self.generation && state.gap.is_some_and(|gap| gap()) {
+            return Ok(());
+        }
         if state.generation != self.generation {
             return Err(EngineError::Fenced { stored: state.generation, claimed: self.generation });
         }
@@ -224,6 +243,15 @@ impl Engine for MemEngine {
             Direction::Forward => Page::collect(entries, limit),
             Direction::Backward => Page::collect(entries.rev(), limit),
         }
+    }
+
+    fn snapshot(&self, take: &mut TakeEntry<'_>) -> Result<()> {
+        let state = self.state.lock();
+        self.check_alive(&state)?;
+        let records = state.records.clone();
+        drop(state);
+        records.iter().all(|(key, value)| take(key, value));
+        Ok(())
     }
 
     fn last_seq(&self) -> Seq {

@@ -31,17 +31,25 @@ impl Master {
         }
     }
 
-    /// Members recorded by the old master that have not rejoined: node, process, start of the process.
-    pub fn expected_members(&self) -> Vec<(NodeId, u32, u64)> {
-        let is_absent = |node: &NodeId| !self.members.contains_key(node);
-        let expected = self.expected.iter().filter(|(node, _)| is_absent(node));
-        expected.map(|(node, e)| (*node, e.record.pid, e.record.pid_start)).collect()
+    /// Members without a connection, those of the old master that have not rejoined among them: node, process, start
+    /// of the process.
+    pub fn absent_members(&self) -> Vec<(NodeId, u32, u64)> {
+        let away = self.members.iter().filter(|(_, member)| member.peer.is_none());
+        let away = away.map(|(node, member)| (*node, &member.record));
+        let expected = self.expected.iter().filter(|(node, _)| !self.members.contains_key(node));
+        let expected = expected.map(|(node, expected)| (*node, &expected.record));
+        away.chain(expected).map(|(node, record)| (node, record.pid, record.pid_start)).collect()
     }
 
-    /// The driver found the process of a member gone.
+    /// The driver found the process of an absent member gone. One that has come back meanwhile is judged by its
+    /// connection.
     pub fn member_is_dead(&mut self, clock: crate::state::Clock, node: NodeId) {
         self.clock = clock;
-        if self.members.contains_key(&node) || self.expected.contains_key(&node) {
+        let is_absent = match self.members.get(&node) {
+            Some(member) => member.peer.is_none(),
+            None => self.expected.contains_key(&node),
+        };
+        if is_absent {
             self.end_membership(node, "its process ended".to_owned());
         }
         self.settle();

@@ -106,10 +106,28 @@ fn a_mount_that_joins_anew_is_waited_for_once() {
     assert!(second > first);
     rig.remaster();
     let expected =
-        |rig: &Rig| rig.master.expected_members().into_iter().map(|(node, ..)| node).collect::<Vec<_>>();
+        |rig: &Rig| rig.master.absent_members().into_iter().map(|(node, ..)| node).collect::<Vec<_>>();
     assert_eq!(expected(&rig), [second]);
     let third = rig.join(A, NodeId(0));
     assert_eq!(expected(&rig), [], "the new master waits for nobody");
     rig.remaster();
     assert_eq!(expected(&rig), [third]);
+}
+
+/// Goal: a member that is away is given up when its process is gone, though nobody wants anything of it, and only then.
+#[test]
+fn a_member_that_is_away_can_be_buried() {
+    let mut rig = Rig::new();
+    let first = rig.join(A, NodeId(0));
+    let second = rig.join(B, NodeId(0));
+    let absent =
+        |rig: &Rig| rig.master.absent_members().into_iter().map(|(node, ..)| node).collect::<Vec<_>>();
+    assert_eq!(absent(&rig), []);
+    rig.master.disconnected(rig.clock(), A, false);
+    assert_eq!(absent(&rig), [first]);
+    rig.master.member_is_dead(rig.clock(), second);
+    rig.master.member_is_dead(rig.clock(), first);
+    assert_eq!(absent(&rig), []);
+    let members: Vec<_> = rig.master.members().into_iter().map(|member| member.node).collect();
+    assert_eq!(members, [second], "one that has a connection is not buried");
 }

@@ -1,6 +1,6 @@
 //! The master's own records. `docs/format/metadata.md` lists them.
 
-use types::{BatchSeq, Epoch, SegmentId, codec_struct};
+use types::{BatchSeq, CodecError, Decode, Decoder, Encode, Encoder, Epoch, SegmentId, codec_struct};
 
 use crate::change::Change;
 use crate::error::FsError;
@@ -19,7 +19,46 @@ pub struct VolumeRecord {
     pub next_segment: u64,
 }
 
-codec_struct!(VolumeRecord { epoch, next_node, next_inode, next_segment });
+impl VolumeRecord {
+    /// Largest epoch. Numbers of results have the epoch in their upper half.
+    pub const EPOCH_MAX: u64 = u32::MAX as u64 / 2;
+    /// Largest incarnation.
+    pub const NODE_MAX: u32 = u32::MAX / 2;
+    /// Largest number of an inode or segment: whoever counts on from it overflows nothing.
+    pub const NUMBER_MAX: u64 = 1 << 62;
+}
+
+impl Encode for VolumeRecord {
+    fn encode(&self, out: &mut Encoder) {
+        let Self { epoch, next_node, next_inode, next_segment } = self;
+        epoch.encode(out);
+        next_node.encode(out);
+        next_inode.encode(out);
+        next_segment.encode(out);
+    }
+}
+
+impl Decode for VolumeRecord {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
+        let record = Self {
+            epoch: Epoch::decode(input)?,
+            next_node: u32::decode(input)?,
+            next_inode: u64::decode(input)?,
+            next_segment: u64::decode(input)?,
+        };
+        for (what, value, max) in [
+            ("epoch", record.epoch.0, Self::EPOCH_MAX),
+            ("next node", u64::from(record.next_node), u64::from(Self::NODE_MAX)),
+            ("next inode", record.next_inode, Self::NUMBER_MAX),
+            ("next segment", record.next_segment, Self::NUMBER_MAX),
+        ] {
+            if value > max {
+                return Err(CodecError::OutOfRange { what, value });
+            }
+        }
+        Ok(record)
+    }
+}
 
 /// Value of a member's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +88,22 @@ pub struct SegmentRange {
     pub count: u64,
 }
 
-codec_struct!(SegmentRange { first, count });
+impl Encode for SegmentRange {
+    fn encode(&self, out: &mut Encoder) {
+        self.first.encode(out);
+        self.count.encode(out);
+    }
+}
+
+impl Decode for SegmentRange {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
+        let range = Self { first: u64::decode(input)?, count: u64::decode(input)? };
+        match range.first.checked_add(range.count) {
+            Some(end) if range.count > 0 && end <= VolumeRecord::NUMBER_MAX => Ok(range),
+            Some(_) | None => Err(CodecError::Invalid { what: "range of segments" }),
+        }
+    }
+}
 
 impl SegmentRange {
     /// Whether `segment` is one of them.

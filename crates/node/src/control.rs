@@ -8,6 +8,7 @@
 //! | `status` | this node's place in the volume; from the master also its `members` |
 //! | `waiting` | requests that wait: number, what for, age |
 //! | `scrub RATE` | of the master alone: white space now and then; what a scrub at so many bytes a second found; ends when the asker goes |
+//! | `snapshot`, `record HEX` | of the master alone: all records as of one moment, or one as it is: see `snapshot.rs` |
 //! | `umount` | white space at once and now and then; `clean` once unmounted (by the asker) and flushed |
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,6 +28,7 @@ use crate::error::NodeError;
 use crate::link::Link;
 use crate::scrub;
 use crate::shell::{Membership, Shell};
+use crate::snapshot;
 use crate::threads::{join, spawn};
 
 /// The control socket and its threads.
@@ -109,6 +111,10 @@ fn answer(shell: &Shell, mut stream: UnixStream) {
             }
             Err(_) => write_json(&mut stream, &json!({ "error": "no rate" })),
         },
+        "snapshot" => snapshot::send(shell, &mut stream),
+        line if line.starts_with("record ") => {
+            write_json(&mut stream, &snapshot::record(shell, &line["record ".len()..]))
+        }
         other => write_json(&mut stream, &json!({ "error": format!("unknown question {other:?}") })),
     });
     if let Err(error) = answered {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adapter::{Hooks, Invalidator, KernelCache, Lowering, Server};
+use adapter::{CatchUp, Hooks, Invalidator, KernelCache, Server};
 use fuse::mount::{Mount, MountMethod, Unmount};
 use fuse::{Session, SessionEnd, SessionError};
 use guard::{End, Keeper};
 use obs::Metrics;
 use rustix::system::uname;
 use types::Micros;
+use vfs::Outdated;
 use volume::Volume;
 
 use crate::control::Control;
@@ -175,7 +176,7 @@ impl Node {
             .map_err(|source| NodeError::io("start the guard of the mount", source))?;
         let shell = &self.shell;
         if lowers {
-            let _ = shell.lowering.set(Lowering::new(Arc::clone(mount)));
+            let _ = shell.catch_up.set(CatchUp::new(Arc::clone(mount)));
         }
         let notify: Arc<dyn adapter::Notify> = Arc::new(KernelCache::new(&session));
         let start = |config| {
@@ -334,7 +335,7 @@ fn unmount(shell: &Shell, mount: &Mount) {
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
-    let [reaches, lower, lowered] = [(); 3].map(|()| Arc::downgrade(shell));
+    let [reaches, brought, taken, lowered] = [(); 4].map(|()| Arc::downgrade(shell));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
@@ -348,21 +349,34 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
         }),
         reaches: Box::new(move |end| {
             let Some(shell) = reaches.upgrade() else { return false };
-            let has = shell.lowering.get().and_then(|lowering| lowering.size(end.ino, end.generation));
+            let has = shell.catch_up.get().and_then(|catch_up| catch_up.size(end.ino, end.generation));
             has.is_some_and(|has| has >= end.to)
         }),
-        lower: Box::new(move |end| {
-            let Some(shell) = lower.upgrade() else { return };
-            let now = || shell.call_core(|core, _| core.end_now(end));
-            if let Some(has) = shell.lowering.get().and_then(|lowering| lowering.lower(end, now)) {
-                shell.call_core(|core, clock| core.end_seen(clock, end.ino, has));
+        catch_up: Box::new(move |of| {
+            let Some(shell) = brought.upgrade() else { return };
+            let Some(catch_up) = shell.catch_up.get() else {
+                return shell.call_core(|core, _| core.unseen(of));
+            };
+            let is_current = |seen| shell.call_core(|core, _| core.is_current(of, seen));
+            if let Some(seen) = catch_up.bring(of, is_current) {
+                shell.call_core(|core, clock| core.seen(clock, of, seen));
+            }
+        }),
+        taken: Box::new(move |ino, generation| {
+            let Some(shell) = taken.upgrade() else { return };
+            let of = Outdated { ino, generation, told: None, end: false, permissions: true };
+            let weak = Arc::downgrade(&shell);
+            if let Some(catch_up) = shell.catch_up.get() {
+                catch_up.await_taken(of, move |seen| {
+                    weak.upgrade()?.call_core(|core, _| core.is_current(of, seen))
+                });
             }
         }),
         lowered: Box::new(move |ino| {
             if let Some(shell) = lowered.upgrade()
-                && let Some(lowering) = shell.lowering.get()
+                && let Some(catch_up) = shell.catch_up.get()
             {
-                lowering.wait(ino, shell.call_core(|core, _| core.end_of(ino)));
+                catch_up.wait(ino, shell.call_core(|core, _| core.end_of(ino)));
             }
         }),
         abort: Box::new(move || {

@@ -6,23 +6,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use check::{Counts, Fault, Neighbours, Report, Severity};
+use kv::Engine;
 use serde_json::{Value as Json, json};
 
 use crate::link::describe;
 use crate::pacer::Pacer;
+use crate::service::Service;
 use crate::shell::Shell;
 
 /// Scrubs at most `bytes_per_second` and behind all others. White space goes to the asker now and then; the scrub ends when
 /// he has gone, and when the node ends.
 pub(crate) fn scrub(shell: &Shell, stream: &mut UnixStream, bytes_per_second: u64) -> io::Result<Json> {
-    let service = shell.service();
-    let Some((service, engine)) = service.and_then(|service| Some((Arc::clone(&service), service.engine()?)))
-    else {
-        return Ok(json!({ "error": "this node is not the master" }));
-    };
+    let Some((service, engine)) = engine_of(shell) else { return Ok(no_master()) };
     let goes_on = || !shell.is_stopping() && !service.is_stopping();
-    // Of this thread alone, which ends with the answer. Without the right it goes on as it is.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+    yield_to_others();
     let mut pacer = Pacer::new(Some(bytes_per_second));
     let (mut told, mut broken) = (Instant::now(), None);
     let pace = &mut |bytes| {
@@ -45,6 +42,22 @@ pub(crate) fn scrub(shell: &Shell, stream: &mut UnixStream, bytes_per_second: u6
         Ok(_) => json!({ "error": "the node is no longer master" }),
         Err(error) => json!({ "error": describe(&error) }),
     })
+}
+
+/// The engine of a master, and what says when to give it up.
+pub(crate) fn engine_of(shell: &Shell) -> Option<(Arc<Service>, Arc<dyn Engine>)> {
+    let service = shell.service()?;
+    let engine = service.engine()?;
+    Some((service, engine))
+}
+
+pub(crate) fn no_master() -> Json {
+    json!({ "error": "this node is not the master" })
+}
+
+/// This thread, which ends with the answer, works behind all others. Without the right it goes on as it is.
+pub(crate) fn yield_to_others() {
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
 /// A report with units in the names of its keys.

@@ -133,6 +133,8 @@ impl Service {
     ///
     /// The node's own link must have been given up before. Not to be called on a thread of the service.
     pub fn stop(&self, shell: &Shell) {
+        // What they reserved would be kept until the next mount.
+        self.end_dead_members(shell);
         self.is_stopping.store(true, Ordering::SeqCst);
         let Some(held) = self.held.lock().take() else { return };
         // Wakes the thread that accepts; from here on connects are refused.
@@ -364,11 +366,7 @@ impl Service {
         let is_away = || self.with_master(|master, _| master.is_away(node)) == Some(true);
         while goes_on() && is_away() {
             if process.dies_within(PATIENCE_DEATH) {
-                self.with_master(|master, clock| {
-                    if master.is_away(node) {
-                        master.member_is_dead(clock, node);
-                    }
-                });
+                self.with_master(|master, clock| master.member_is_dead(clock, node));
                 return shell.pump(Work::OfMaster);
             }
         }
@@ -492,18 +490,13 @@ impl Service {
 
     /// Ends memberships of dead processes; returns whether others have yet to rejoin.
     fn end_dead_members(&self, shell: &Shell) -> bool {
-        let expected = self.with_master(|master, _| master.expected_members()).unwrap_or_default();
-        let mut is_awaited = false;
-        for (node, pid, start) in expected {
-            if !process::is_gone(pid, start) {
-                is_awaited = true;
-                continue;
-            }
-            log::info!("node {node} will not rejoin: process {pid} is gone");
+        let absent = self.with_master(|master, _| master.absent_members()).unwrap_or_default();
+        for (node, pid, _) in absent.into_iter().filter(|(_, pid, start)| process::is_gone(*pid, *start)) {
+            log::info!("node {node} will not come back: process {pid} is gone");
             self.with_master(|master, clock| master.member_is_dead(clock, node));
             shell.pump(Work::OfMaster);
         }
-        is_awaited
+        self.with_master(|master, _| master.is_recovering()) == Some(true)
     }
 }
 

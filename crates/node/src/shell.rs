@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use adapter::{Driver, Invalidator, Lowering, PendingTable, Task};
+use adapter::{CatchUp, Driver, Invalidator, PendingTable, Task};
 use chunk::{SegmentStore, SyncPlan};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
@@ -55,7 +55,7 @@ pub(crate) struct Shell {
     pub invalidator: OnceLock<Invalidator>,
     /// Set with it.
     pub corrector: OnceLock<Invalidator>,
-    pub lowering: OnceLock<Arc<Lowering>>,
+    pub catch_up: OnceLock<Arc<CatchUp>>,
     pending: PendingTable,
     pub tasks: Jobs<Task>,
     core: Mutex<Guarded>,
@@ -153,7 +153,7 @@ impl Shell {
             guard: OnceLock::new(),
             invalidator: OnceLock::new(),
             corrector: OnceLock::new(),
-            lowering: OnceLock::new(),
+            catch_up: OnceLock::new(),
             pending: PendingTable::default(),
             tasks: Jobs::default(),
             core: Mutex::new(Guarded { core, link: None, stash: VecDeque::new() }),
@@ -472,8 +472,8 @@ impl Driver for Shell {
         self.corrector.get().expect("the session starts after the corrector was made")
     }
 
-    fn lowering(&self) -> Option<&Arc<Lowering>> {
-        self.lowering.get()
+    fn catch_up(&self) -> Option<&Arc<CatchUp>> {
+        self.catch_up.get()
     }
 
     fn store(&self) -> &dyn SegmentStore {

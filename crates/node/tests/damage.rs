@@ -1,6 +1,6 @@
 //! Damages every file of a volume in every way there is.
 //!
-//! Goal: whatever has become of any file, the damage is found by checking the volume and named, files that it does not
+//! Goal: whatever has become of any file, the damage is found by checking the volume, and by scrubbing it, and named, files that it does not
 //! touch can be read, nobody is ever served bytes or names that were not written, and nothing panics. Method: a real volume with
 //! everything in it, its files found by walking, so that none is forgotten; for each of them each damage on a copy of
 //! its own, which is checked as `fsck --data` does, then mounted and read.
@@ -374,14 +374,25 @@ struct Outcome {
     problems: Vec<String>,
 }
 
+/// What a report says; `None` if it found nothing.
+fn said(report: Result<check::Report, node::OfflineError>) -> Option<String> {
+    match report {
+        Err(error) => Some(chain(&error)),
+        Ok(report) if report.is_clean() => None,
+        Ok(report) => Some(report.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+    }
+}
+
 /// Checks, mounts and reads a volume, and compares it with what was written.
 fn judge_both(template: &Template, scratch: &Scratch, outcome: &mut Outcome) {
-    match Offline::open(&scratch.volume()).and_then(|offline| offline.check(DataCheck::Sums)) {
+    match Offline::open(&scratch.volume()) {
         Err(error) => outcome.check = Some(chain(&error)),
-        Ok(report) if report.is_clean() => {}
-        Ok(report) => {
-            let faults = report.faults.iter().map(ToString::to_string).collect::<Vec<_>>();
-            outcome.check = Some(faults.join("; "));
+        Ok(offline) => {
+            outcome.check = said(offline.check(DataCheck::Sums));
+            let scrubbed = said(offline.scrub(None).map(|scrubbed| scrubbed.report));
+            if scrubbed.is_some() != outcome.check.is_some() {
+                outcome.problems.push(format!("a scrub says {scrubbed:?}"));
+            }
         }
     }
     match scratch.mount_with("at", MountOptions::default()) {

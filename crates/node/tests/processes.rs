@@ -6,15 +6,19 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{AS_GUARD, Scratch, be_guard_now, guard_by_test, wait_until};
-use node::{MountOptions, MountRequest};
+use node::{DataCheck, MountOptions, MountRequest, Offline};
+use obs::Metrics;
 use rustix::process::{Pid, Signal, kill_process};
+use vfs::{Clock, Config, Core};
+use volume::Volume;
 
 fn main() {
     if std::env::args().any(|arg| arg == AS_GUARD) {
@@ -24,7 +28,7 @@ fn main() {
         return be_node();
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 10] = [
         ("a_signal_unmounts_and_flushes", a_signal_unmounts_and_flushes),
         ("a_signal_ends_a_mount_in_use", a_signal_ends_a_mount_in_use),
         ("survivors_go_on_when_the_master_is_killed", survivors_go_on_when_the_master_is_killed),
@@ -34,6 +38,7 @@ fn main() {
         ("with_dirsync_every_name_survives_at_once", with_dirsync_every_name_survives_at_once),
         ("what_a_killed_node_reserved_comes_back", what_a_killed_node_reserved_comes_back),
         ("a_node_that_stood_still_shows_nothing_stale", a_node_that_stood_still_shows_nothing_stale),
+        ("who_went_away_and_died_later_is_forgotten", who_went_away_and_died_later_is_forgotten),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
         let Some(scratch) = Scratch::new() else { return };
@@ -46,6 +51,7 @@ fn main() {
 type Test = fn(&Scratch);
 
 const SHORT_LEASE: &str = "short-lease";
+const VISITOR: &str = "visitor";
 
 /// Mounts and tells by a line that it is ready.
 fn be_node() {
@@ -53,6 +59,9 @@ fn be_node() {
     let mut args = std::env::args().skip(1).map(PathBuf::from);
     let (volume, mountpoint) = (args.next().unwrap(), args.next().unwrap());
     let word = std::env::var("HOLDFAST_TEST_OPTION").unwrap_or_default();
+    if word == VISITOR {
+        return visit(&volume);
+    }
     let options = MountOptions {
         sync: word == "sync",
         dirsync: word == "dirsync",
@@ -67,6 +76,23 @@ fn be_node() {
         eprintln!("node: {error}");
         std::process::exit(1);
     }
+}
+
+/// Joins, breaks its connection as soon as it is a member, tells so by a line, and stays away.
+fn visit(volume: &Path) {
+    let volume = Volume::open(volume).unwrap();
+    let id = volume.header().id.0;
+    let mut core =
+        Core::new(Config::default(), id, Arc::new(chunk::MemStore::new()), Arc::new(Metrics::new()));
+    let clock = Clock { now: types::Micros(1), wall: types::Timespec::default() };
+    let hello = core.hello(clock, std::process::id(), 0, "visitor".to_owned(), "0:0".to_owned());
+    let mut stream = volume.connect("master").unwrap();
+    stream.write_all(&wire::encode_frame(&hello)).unwrap();
+    // Of the welcome, which comes when the member is recorded.
+    stream.read_exact(&mut [0; 1]).unwrap();
+    drop(stream);
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(60));
 }
 
 /// A node in a process of its own, killed and cleared away on drop.
@@ -325,4 +351,25 @@ fn a_node_that_stood_still_shows_nothing_stale(scratch: &Scratch) {
     fs::write(b.path("held/synced"), "of b again").unwrap();
     assert_eq!(fs::read_to_string(a.path("held/synced")).unwrap(), "of b again");
     assert!(b.terminate() && a.terminate());
+}
+
+/// Goal: a member that nobody misses does not stay on the list for ever. Method: one loses its connection while it
+/// lives, and its process ends after its lease; nobody asks it for anything.
+fn who_went_away_and_died_later_is_forgotten(scratch: &Scratch) {
+    let lease = Duration::from_secs(1);
+    let a = scratch.mount_with("a", MountOptions { lease, ..MountOptions::default() }).unwrap();
+    let visitor = Node::start_with(scratch, "b", VISITOR);
+    let members = || a.ask("status")["members"].as_array().unwrap().len();
+    std::thread::sleep(lease + lease / 2);
+    assert_eq!(members(), 2, "it may come back: nobody needs what it holds");
+    visitor.kill();
+    wait_until("the dead to be forgotten", || members() == 1);
+    // One that dies just before the last unmount is not left to the next.
+    let visitor = Node::start_with(scratch, "b", VISITOR);
+    std::thread::sleep(lease + lease / 2);
+    visitor.kill();
+    a.unmount().unwrap();
+    let offline = Offline::open(&scratch.volume()).unwrap();
+    let report = offline.check(DataCheck::Lengths).unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
 }

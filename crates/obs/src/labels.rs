@@ -89,6 +89,7 @@ label! {
     InvalidationKind as "kind" {
         Inode = "inode", InodePages = "inode_pages", EntryExpire = "entry_expire",
         EntryDelete = "entry_delete", Epoch = "epoch", End = "end", EarlierEnd = "earlier_end",
+        Permissions = "permissions",
     }
 }
 

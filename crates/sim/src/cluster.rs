@@ -8,13 +8,17 @@ use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
 use obs::Metrics;
 use types::{Epoch, Ino, Micros, Timespec};
-use vfs::{Clock, Core, HandleId, Invalidation, Output, Reply, Request, RequestId, WriteData};
+use vfs::{
+    Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
+    WriteData,
+};
 use wire::{FromMaster, ToMaster};
 
 use crate::coverage::Coverage;
 use crate::kernel::{Asked, Kernel, Pending};
 use crate::traffic::Traffic;
 
+mod deposed;
 mod faults;
 mod figures;
 mod moves;
@@ -119,6 +123,8 @@ pub struct Cluster {
     nodes: Vec<Node>,
     /// Connections that their nodes have left, with what still arrives by them.
     old_links: VecDeque<faults::OldLink>,
+    /// A master that goes on after another has taken over.
+    deposed: Option<deposed::Deposed>,
     /// How slow syncs are, and until when none ends.
     slow_store: faults::Slow,
     store_busy_until: Micros,
@@ -152,6 +158,8 @@ impl Cluster {
     /// A cluster with all nodes joined.
     pub fn new(config: ClusterConfig) -> Self {
         let disk = MemDisk::new();
+        #[cfg(feature = "planted")]
+        disk.leave_gap(|| types::planted::strikes(types::planted::Planted::FenceLeftOpen));
         let engine: Arc<dyn Engine> = Arc::new(disk.open(Claim::new(1)).expect("a new disk opens"));
         let now = Micros(1_000_000);
         Master::format(&*engine, wall(now), 0, 0).expect("an empty engine takes its first contents");
@@ -165,6 +173,7 @@ impl Cluster {
             engine,
             nodes: Vec::new(),
             old_links: VecDeque::new(),
+            deposed: None,
             slow_store: Default::default(),
             store_busy_until: Micros(0),
             master_failed: false,
@@ -296,6 +305,7 @@ impl Cluster {
         }
         match node.core.submit(clock, id, request) {
             Some(reply) => {
+                node.catch_up(clock, &reply);
                 node.note_opened(&reply);
                 node.replies.insert(id, reply);
             }
@@ -539,8 +549,11 @@ impl Cluster {
         if may_sync && !self.master_syncs.is_empty() {
             events.push((usize::MAX, 4));
         }
-        if !self.old_links.is_empty() {
+        if self.old_links.iter().any(|link| link.due <= self.now) {
             events.push((usize::MAX, 5));
+        }
+        if self.deposed.is_some() {
+            events.push((usize::MAX, 6));
         }
         self.now = Micros(self.now.0 + 1 + self.rng.u64(0..20));
         if events.is_empty() {
@@ -697,6 +710,7 @@ impl Cluster {
                 self.delay_store();
             }
             5 => self.old_link_goes_on(),
+            6 => self.deposed_goes_on(),
             _ => {
                 self.figures.syncs += 1;
                 if let (Some(master), Some(job)) = (self.master.as_mut(), self.master_syncs.pop_front()) {
@@ -721,7 +735,7 @@ impl Cluster {
         let timers = alive().filter(|n| n.paused_until <= self.now);
         let nodes = timers.map(|n| n.moment_of(n.core.poll_timeout()));
         let faults = alive().flat_map(|n| [n.paused_until, n.cut_until[0], n.cut_until[1]]);
-        let faults = faults.chain([self.store_busy_until]);
+        let faults = faults.chain([self.store_busy_until]).chain(self.old_links.iter().map(|link| link.due));
         let faults = faults.filter(|until| *until > self.now).min().unwrap_or(Micros::NEVER);
         let master = self.master.as_ref().map_or(Micros::NEVER, Master::poll_timeout);
         let jobs = self.nodes.iter().flat_map(|n| &n.jobs).filter(|j| j.writing.is_empty());
@@ -751,6 +765,7 @@ impl Cluster {
         {
             master.handle_timeout(clock);
         }
+        self.bury_absent_members();
     }
 
     /// Moves orders of the cores into the queues.
@@ -763,6 +778,8 @@ impl Cluster {
                     Output::Send(message) => node.to_master.push_back(message),
                     Output::Reply(id, reply) => {
                         node.kernel.pending.remove(&id);
+                        let clock = Clock { now: node.time_at(now), wall: wall(now) };
+                        node.catch_up(clock, &reply);
                         let opened = node.note_opened(&reply);
                         if node.abandoned.remove(&id) {
                             node.take_in(id, &reply);
@@ -784,7 +801,7 @@ impl Cluster {
                     Output::Left => {
                         node.is_up = false;
                         let (peer, messages) = (node.peer, std::mem::take(&mut node.to_master));
-                        self.old_links.push_back(faults::OldLink { index, peer, messages });
+                        self.old_links.push_back(faults::OldLink { index, peer, messages, due: now });
                     }
                     Output::Rejoin => anew.push(index),
                     // Of a node that leaves: what it could not store.
@@ -881,6 +898,14 @@ impl Node {
     fn take_in(&mut self, id: RequestId, reply: &Reply) {
         if let Some(asked) = self.asked.remove(&id) {
             self.kernel.answered(asked, reply);
+        }
+    }
+
+    /// The kernel takes each answer as it comes, and judges by it.
+    fn catch_up(&mut self, clock: Clock, reply: &Reply) {
+        if let Some(of @ Outdated { told: Some(attr), permissions: true, .. }) = self.core.outdated(reply) {
+            let seen = Seen { end: attr.size, permissions: Permissions::of(&attr) };
+            self.core.seen(clock, Outdated { end: false, ..of }, seen);
         }
     }
 

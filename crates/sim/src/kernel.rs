@@ -214,6 +214,7 @@ impl Kernel {
             Invalidation::Renamed { .. }
             | Invalidation::Names {}
             | Invalidation::Drop { .. }
+            | Invalidation::Taken { .. }
             | Invalidation::Directory { .. }
             | Invalidation::Attr { .. } => false,
         })
@@ -259,7 +260,7 @@ impl Kernel {
             }
             Invalidation::Renamed { .. } | Invalidation::Names {} => self.names.clear(),
             // It takes nothing away that others count on.
-            Invalidation::Drop { .. } => {}
+            Invalidation::Drop { .. } | Invalidation::Taken { .. } => {}
             Invalidation::Directory { ino } | Invalidation::Attr { ino } => drop(self.attrs.remove(ino)),
             Invalidation::Pages { ino } => {
                 self.attrs.remove(ino);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sim::explore::{Bounds, Explorer, World, worlds, worlds_with_troubles};
-use sim::{ClusterConfig, Deaths, ProcessesConfig, run_processes};
+use sim::{ClusterConfig, Deaths, ProcessesConfig, Trace, run_processes, run_trial};
 use types::planted::{Planted, clear, plant};
 
 /// How a fault is found.
@@ -15,6 +15,8 @@ enum Method {
     Troubles,
     /// Processes at once, seed after seed, while these die.
     Seeds(Deaths),
+    /// Trials, seed after seed.
+    Trials,
 }
 
 const ALIVE: Deaths =
@@ -41,18 +43,20 @@ const TABLE: &[(Planted, u32, Method)] = &[
     (Planted::SyncSkipped, 40, Method::Seeds(POWER)),
     (Planted::BatchAppliedTwice, 200, Method::Seeds(MASTERS)),
     (Planted::OrphanLost, 1, Method::Seeds(ALIVE)),
+    (Planted::FenceLeftOpen, 1, Method::Trials),
     (Planted::LeaseUnchecked, 30, Method::Seeds(APART)),
 ];
 
 const RUNS_MAX: u64 = 2_000;
-const SEEDS_MAX: u64 = 200;
+const SEEDS_MAX: u64 = 600;
 
 /// After how many runs a fault is found, and what is said then.
 fn find(method: &Method) -> Option<(String, u64, String)> {
     let (worlds, faults) = match method {
         Method::Worlds { deaths } => (worlds(), *deaths),
         Method::Troubles => (worlds_with_troubles(), 1),
-        Method::Seeds(deaths) => return find_by_seeds(*deaths),
+        Method::Seeds(deaths) => return find_by_seeds(|seed| processes(seed, *deaths)),
+        Method::Trials => return find_by_seeds(|seed| drop(run_trial(seed, Trace::Off))),
     };
     let delays = if matches!(method, Method::Troubles) { 0 } else { 2 };
     let bounds = Bounds { delays: Some(delays), waits: 0, faults, runs_max: RUNS_MAX };
@@ -62,13 +66,16 @@ fn find(method: &Method) -> Option<(String, u64, String)> {
     })
 }
 
-fn find_by_seeds(deaths: Deaths) -> Option<(String, u64, String)> {
+fn processes(seed: u64, deaths: Deaths) {
+    let may_break = deaths.pause_every + deaths.cut_every > 0;
+    let cluster = ClusterConfig { seed, nodes: 3, may_break, ..ClusterConfig::default() };
+    let plan = Vec::new();
+    run_processes(ProcessesConfig { cluster, processes: 6, steps: 200, directories: 3, deaths, plan });
+}
+
+fn find_by_seeds(run: impl Fn(u64)) -> Option<(String, u64, String)> {
     for seed in 0..SEEDS_MAX {
-        let may_break = deaths.pause_every + deaths.cut_every > 0;
-        let cluster = ClusterConfig { seed, nodes: 3, may_break, ..ClusterConfig::default() };
-        let plan = Vec::new();
-        let config = ProcessesConfig { cluster, processes: 6, steps: 200, directories: 3, deaths, plan };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run_processes(config))) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
             let what = panic.downcast_ref::<String>().cloned().unwrap_or_default();
             return Some((format!("seed {seed}"), seed + 1, what));
         }

@@ -32,6 +32,8 @@ pub enum Planted {
     AnsweredEarly,
     /// Master: what a member holds is granted to others when its connection breaks, not when its lease ends.
     LeaseCutShort,
+    /// Engine: a master that another has fenced off writes all the same.
+    FenceLeftOpen,
     /// Node: what is held is used after the lease that it is held under has ended.
     LeaseUnchecked,
     /// Master: who has an inode open that loses its name is not noted.

@@ -35,7 +35,8 @@ impl Core {
                 return Ok(Reply::NoEntry(keep_name));
             }
         };
-        let (attr, keep_attr) = self.entry_attr(parent, cookie, ino)?;
+        let found = self.entry_attr(parent, cookie, ino)?;
+        let (attr, keep_attr) = self.with_links(found, Some(parent))?;
         self.metrics.operations_local.add(OperationKind::Lookup, 1);
         Ok(Reply::Entry(self.give_entry(parent, cookie, attr, keep_name, keep_attr)))
     }
@@ -137,7 +138,7 @@ impl Core {
                 place = Place::Covered(parent, cookie);
             }
         }
-        self.note_entry_end(&attr);
+        self.note_entry_told(&attr);
         let known = self.known.note(attr.ino);
         known.lookups += 1;
         known.place = place;
@@ -156,7 +157,7 @@ impl Core {
     /// An entry of an inode without a name.
     pub(crate) fn own_entry(&mut self, ino: Ino, progress: &mut Progress) -> Try<Entry> {
         let (attr, keep_attr) = self.attr_of(ino, progress)?;
-        self.note_entry_end(&attr);
+        self.note_entry_told(&attr);
         let known = self.known.note(ino);
         known.lookups += 1;
         if known.place == Place::Unknown {
@@ -187,9 +188,10 @@ impl Core {
     }
 
     pub(crate) fn try_getattr(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
-        let (attr, keep) = self.attr_of(ino, progress)?;
+        let found = self.attr_of(ino, progress)?;
+        let (attr, keep) = self.with_links(found, None)?;
         self.metrics.operations_local.add(OperationKind::Getattr, 1);
-        self.note_end(&attr);
+        self.note_told(&attr);
         if keep == Keep::Yes {
             if let Some(dir) = self.cache.dirs.get_mut(&ino) {
                 dir.kernel_has_self = true;
@@ -314,6 +316,7 @@ impl Core {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
+        self.settle_links(ino);
         // While a truncation is under way the kernel writes nothing back.
         if set.mtime.is_some() && size.is_none() {
             self.need_stores(ino, progress)?;
@@ -334,7 +337,7 @@ impl Core {
         if size.is_some() {
             self.note_truncated(ino, attr.size);
         }
-        self.note_end(&attr);
+        self.note_told(&attr);
         if keep == Keep::Yes
             && let Some(known) = self.known.get_mut(&ino)
         {

@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use types::{Ino, Micros, Name};
 
 use crate::atime::Atimes;
+use crate::unlinked::Unlinked;
 
 /// A cached directory.
 #[derive(Debug)]
@@ -173,6 +174,8 @@ pub struct Cache {
     /// Orphans that nobody else can have open: they never had a name, or lost it while a directory held here covered
     /// them, and no other node has asked for them since.
     pub(crate) sole_orphans: FxHashSet<Ino>,
+    /// Inodes with links that the kernel may not have counted down yet.
+    pub(crate) unlinked: Unlinked,
     /// Inodes known when the gauges were last set.
     pub(crate) inodes_counted: u64,
     /// Entries in all directories.

@@ -296,6 +296,7 @@ impl Core {
             | WaitKey::LogSpace
             | WaitKey::Flush(_)
             | WaitKey::WrittenBack(_)
+            | WaitKey::Unlinked(_)
             | WaitKey::Durable
             | WaitKey::Numbers
             | WaitKey::Member => {

@@ -17,6 +17,7 @@ use meta::FileKind;
 use types::{Ino, LockMode, Micros};
 
 use crate::core::Core;
+use crate::judged::Permissions;
 use crate::known::Known;
 use crate::outputs::Clock;
 use crate::request::{Attr, Reply};
@@ -38,15 +39,28 @@ pub struct LaterEnd {
     lowered: u32,
 }
 
-/// A file of which the kernel may have a later end than there is, which an answer is about to show.
+/// An inode of which the kernel may have something else than there is, which would show once an answer is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EarlierEnd {
-    /// The file.
+pub struct Outdated {
+    /// The inode.
     pub ino: Ino,
     /// Its generation, as the kernel was told.
     pub generation: u32,
     /// The attributes of the answer, `None` of a read: pages that it is to fill are locked until it is given.
     pub told: Option<Attr>,
+    /// It may have a later end of the file.
+    pub end: bool,
+    /// It may judge by other permissions.
+    pub permissions: bool,
+}
+
+/// What the kernel was seen to have of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The end of a file.
+    pub end: u64,
+    /// What it judges by.
+    pub permissions: Permissions,
 }
 
 /// What is known of the kernel's end of a file.
@@ -96,10 +110,9 @@ impl End {
         self.moved = now;
     }
 
-    /// What to lower, if the kernel may have a later end than this one.
-    fn earlier_than(&self, end: u64, ino: Ino) -> Option<EarlierEnd> {
-        let may_have_later = self.most > end || self.raising > 0;
-        may_have_later.then_some(EarlierEnd { ino, generation: self.generation, told: None })
+    /// The generation that the kernel was told with the inode; the root's is never told.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// The file is opened or closed: no write is under way where nobody has it open for writing.
@@ -158,39 +171,31 @@ impl Core {
     }
 
     /// For a read of `ino` that was answered with less than it asked for: what is to be done before the kernel is given
-    /// the answer, until it has no later end than [`end_now`](Self::end_now), then told by [`end_seen`](Self::end_seen).
-    pub fn earlier_end_met(&mut self, ino: Ino) -> Option<EarlierEnd> {
+    /// the answer, until it [is current](Self::is_current).
+    pub fn earlier_end_met(&mut self, ino: Ino) -> Option<Outdated> {
         let Known { end, .. } = self.known.get(&ino)?;
-        let earlier = end.earlier_than(end.met, ino)?;
+        if end.most <= end.met && end.raising == 0 {
+            return None;
+        }
+        let of = Outdated { ino, generation: end.generation, told: None, end: true, permissions: false };
         self.note_served(ino);
-        Some(earlier)
+        Some(of)
     }
 
-    /// As [`earlier_end_met`](Self::earlier_end_met), before `reply` is given to the kernel and after what
-    /// [`later_end`](Self::later_end) asks for.
-    pub fn earlier_end(&mut self, reply: &Reply) -> Option<EarlierEnd> {
-        let earlier = match reply {
-            Reply::Attr(attr, _) => self.earlier_end_of(attr),
-            Reply::Entry(entry) | Reply::Created(entry, _) => self.earlier_end_of(&entry.attr),
-            _ => None,
-        }?;
-        // The kernel drops pages then: what gives the right to them back has to wait for that.
-        self.note_served(earlier.ino);
-        Some(earlier)
-    }
-
-    fn earlier_end_of(&self, attr: &Attr) -> Option<EarlierEnd> {
+    /// Whether the kernel may have a later end of a file than an answer is about to tell.
+    pub(crate) fn tells_earlier_end(&self, attr: &Attr) -> bool {
         let ino = attr.ino;
-        let known = self.known.get(&ino).filter(|known| known.is_open() && attr.kind == FileKind::File)?;
-        let end = known.end;
+        let is_file = attr.kind == FileKind::File;
+        let Some(known) = self.known.get(&ino).filter(|known| known.is_open() && is_file) else {
+            return false;
+        };
         // What is told from elsewhere may be older than pages that are read meanwhile, which the kernel would zero behind it. Nobody
         // sees them before its end is raised, and they are taken back before that; but own writes raise it themselves.
         if known.writers > 0 && !self.shows_content(ino) {
-            return None;
+            return false;
         }
         // The most counts what is being raised for other answers.
-        let is_earlier = end.most > attr.size;
-        is_earlier.then_some(EarlierEnd { ino, generation: end.generation, told: Some(*attr) })
+        known.end.most > attr.size
     }
 
     /// Whether reads are answered from what is here. While the file is open for writing here, none is under PR
@@ -207,17 +212,36 @@ impl Core {
 
     /// Whether the kernel would move an end if it were told of these attributes.
     pub(crate) fn moves_end(&self, attr: &Attr) -> bool {
-        self.later_end_of(attr).is_some() || self.earlier_end_of(attr).is_some()
+        self.later_end_of(attr).is_some() || self.tells_earlier_end(attr)
     }
 
     /// What names the end that the kernel has of a file, whatever it is; `None` if it is not open here.
-    pub fn end_of(&self, ino: Ino) -> Option<EarlierEnd> {
+    pub fn end_of(&self, ino: Ino) -> Option<Outdated> {
         let known = self.known.get(&ino).filter(|known| known.is_open())?;
-        Some(EarlierEnd { ino, generation: known.end.generation, told: None })
+        let generation = known.end.generation;
+        Some(Outdated { ino, generation, told: None, end: true, permissions: false })
+    }
+
+    /// Whether the kernel has what there is now, if that can be told.
+    pub fn is_current(&mut self, of: Outdated, seen: Seen) -> Option<bool> {
+        let is_behind = of.permissions && self.permissions_now(of.ino)? != seen.permissions;
+        let is_beyond = of.end && seen.end > self.end_now(of)?;
+        Some(!is_behind && !is_beyond)
+    }
+
+    /// The kernel was seen to have this.
+    pub fn seen(&mut self, clock: Clock, of: Outdated, seen: Seen) {
+        self.clock = clock;
+        if of.permissions {
+            self.permissions_seen(of.ino, seen.permissions);
+        }
+        if of.end {
+            self.end_seen(of.ino, seen.end);
+        }
     }
 
     /// The end of a file as reads are answered now, or as it was told last if its content is not here.
-    pub fn end_now(&mut self, of: EarlierEnd) -> Option<u64> {
+    pub fn end_now(&mut self, of: Outdated) -> Option<u64> {
         let ino = of.ino;
         let live = self.live.get(&ino).map(|live| live.size);
         let content = self.content_under(ino, LockMode::Pr).or_else(|| self.old_content.get(&ino).cloned());
@@ -228,9 +252,8 @@ impl Core {
     }
 
     /// The kernel was seen to have this end.
-    pub fn end_seen(&mut self, clock: Clock, ino: Ino, end: u64) {
-        self.clock = clock;
-        let now = clock.now;
+    fn end_seen(&mut self, ino: Ino, end: u64) {
+        let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino)
             && known.end.raising == 0
             && now.since(known.end.moved) >= TOLD_WITHIN
@@ -239,18 +262,18 @@ impl Core {
         }
     }
 
-    /// Attributes of a file that is open, for a kernel that is made to ask: it has READs to wait for until it is answered,
-    /// so nothing may be waited for here. Those that were told if none are here, with the end that was told last.
-    pub fn attr_now(&mut self, of: EarlierEnd) -> Option<Attr> {
+    /// Attributes for a kernel that is made to ask: it has READs to wait for until it is answered,
+    /// so nothing may be waited for here. Those that were told if none are here, with what was told last.
+    pub fn attr_now(&mut self, of: Outdated) -> Option<Attr> {
         let attr = self.attr_here(of.ino).map(|(attr, _)| attr).or_else(|| self.told_last(of))?;
-        self.note_end(&attr);
+        self.note_told(&attr);
         Some(attr)
     }
 
     /// An answer may be given after one that was made later, and told of more.
-    fn told_last(&self, of: EarlierEnd) -> Option<Attr> {
-        let Known { end, .. } = self.known.get(&of.ino)?;
-        of.told.map(|attr| Attr { size: end.last, ..attr })
+    fn told_last(&self, of: Outdated) -> Option<Attr> {
+        let Known { end, judged, .. } = self.known.get(&of.ino)?;
+        of.told.map(|attr| judged.told_last(Attr { size: end.last, ..attr }))
     }
 
     /// A write that goes through the kernel's pages moves its end there before it returns.
@@ -262,8 +285,9 @@ impl Core {
         }
     }
 
-    /// The kernel is told of attributes, and may take its end from them.
-    pub(crate) fn note_end(&mut self, attr: &Attr) {
+    /// The kernel is told of attributes, and may take from them what it has of the inode.
+    pub(crate) fn note_told(&mut self, attr: &Attr) {
+        self.note_permissions(attr);
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&attr.ino) {
             known.end.tell(attr.size, now);
@@ -297,14 +321,15 @@ impl Core {
         }
     }
 
-    /// The kernel is told of an inode, perhaps for the first time: then it has the end that it is told.
-    pub(crate) fn note_entry_end(&mut self, attr: &Attr) {
+    /// The kernel is told of an inode, perhaps for the first time: then it has what it is told.
+    pub(crate) fn note_entry_told(&mut self, attr: &Attr) {
         let known = self.known.note(attr.ino);
         if known.lookups == 0 && !known.is_open() {
             known.end.sure = attr.size;
         }
         known.end.generation = attr.generation;
-        self.note_end(attr);
+        self.note_entry_permissions(attr);
+        self.note_told(attr);
     }
 }
 

@@ -172,6 +172,7 @@ impl Core {
             known.readers = known.readers.saturating_sub(1);
         }
         known.end.settle(!known.is_open(), known.writers == 0, self.clock.now);
+        known.judged.stir(self.clock.now);
         let (is_open, is_told, lookups, last_writer) =
             (known.is_open(), known.open_told, known.lookups, handle.write && known.writers == 0);
         if last_writer {

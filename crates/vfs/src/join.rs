@@ -1,7 +1,7 @@
 //! Membership: joining, rejoining another master, the lease, leaving, and losing it all.
 
 use chunk::{SegmentWriter, WriterConfig};
-use meta::CookieKey;
+use meta::{Change, CookieKey};
 use types::{Epoch, Ino, Micros, NodeId, OpSeq};
 use wire::{FromMaster, PROTOCOL_VERSION, ReassertPart, ToMaster};
 
@@ -99,7 +99,9 @@ impl Core {
             self.release_number = 0;
             self.reassert();
         }
-        for batch in self.log.resend_after(batch_applied) {
+        let batches = self.log.resend_after(batch_applied);
+        let closed = self.orphans_closed_since(&batches);
+        for batch in batches {
             self.metrics.batches_resent.add(1);
             self.send(batch);
         }
@@ -108,10 +110,19 @@ impl Core {
             let locks = self.locks.values().flatten().copied().collect();
             self.send(ToMaster::Reassert { part: ReassertPart::Locks { list: locks }, done: true });
         }
+        for ino in closed {
+            self.send(ToMaster::Closed { ino });
+        }
         // Whatever the old master was asked to make durable, the new one is asked again.
         if self.log.durable() < self.log.last() {
             self.send_batch(true);
         }
+        self.ask_again();
+        self.wake(WaitKey::Member);
+    }
+
+    /// Asks again for everything that has no answer.
+    fn ask_again(&mut self) {
         let shipped: Vec<OpSeq> = self.shipped.keys().copied().collect();
         for seq in shipped {
             self.send_ship(seq);
@@ -131,7 +142,20 @@ impl Core {
             self.send(ToMaster::More { dir, after });
         }
         self.ask_numbers();
-        self.wake(WaitKey::Member);
+    }
+
+    /// Orphans that batches have this node down for and that are not open here any more: to say so once may have been to say
+    /// it to a connection that was gone.
+    fn orphans_closed_since(&self, batches: &[ToMaster]) -> Vec<Ino> {
+        let changes = batches.iter().flat_map(|batch| match batch {
+            ToMaster::Batch { changes, .. } => changes.as_slice(),
+            _ => &[],
+        });
+        let orphans = changes.filter_map(|change| match change {
+            Change::PutOrphan { ino, holders } if holders.contains(&self.me) => Some(*ino),
+            _ => None,
+        });
+        orphans.filter(|ino| !self.known.get(ino).is_some_and(|known| known.is_open())).collect()
     }
 
     /// What a new incarnation begins with.

@@ -7,6 +7,7 @@ use types::{Ino, Name};
 use crate::cache::Place;
 use crate::ends::End;
 use crate::guard::Guard;
+use crate::judged::Judged;
 
 /// An inode that the kernel has looked up, or that is open.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub struct Known {
     pub pages_out: bool,
     /// What the kernel has for its end.
     pub(crate) end: End,
+    /// What the kernel has for its owner and permissions.
+    pub(crate) judged: Judged,
     /// Of a directory: where the kernel has it.
     pub(crate) seat: Seat,
     /// Whether a read was answered since direct writes last had its pages taken back.
@@ -53,6 +56,7 @@ impl Known {
             attr_out: false,
             pages_out: false,
             end: End::default(),
+            judged: Judged::default(),
             seat: Seat::default(),
             was_read: false,
             readers: 0,

@@ -158,6 +158,7 @@ impl Core {
         if self.me == NodeId(0) || matches!(self.link, Link::Ending | Link::Lost) {
             return;
         }
+        log::warn!("held up when the membership of node {} ended: {}", self.me, self.held_up());
         self.give_up(reason);
         self.link = Link::Ending;
         if self.leaving && !self.left {

@@ -21,6 +21,7 @@ mod grants;
 mod guard;
 mod handles;
 mod join;
+mod judged;
 mod known;
 mod lapse;
 mod live;
@@ -35,6 +36,7 @@ mod readdir;
 mod request;
 mod revoke;
 mod space;
+mod unlinked;
 mod view;
 mod wait;
 mod walk;
@@ -43,8 +45,9 @@ mod xattr;
 pub use crate::atime::Atime;
 pub use crate::config::Config;
 pub use crate::core::{Core, Snapshot};
-pub use crate::ends::{EarlierEnd, LaterEnd};
+pub use crate::ends::{LaterEnd, Outdated, Seen};
 pub use crate::guard::{Guard, Unguarded};
+pub use crate::judged::Permissions;
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, ReadJob,

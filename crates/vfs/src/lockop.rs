@@ -33,7 +33,6 @@ impl Core {
         if let Some(error) = answer.error {
             return Err(error.into());
         }
-        self.remember_lock(lock);
         if lock.kind == LockKind::Posix {
             self.closes.lock_handles.insert((lock.ino, lock.owner), handle);
         }
@@ -45,11 +44,10 @@ impl Core {
             return Ok(Reply::Done);
         }
         let answer = self.lock_call(LockOp::Unset { lock }, progress)?;
-        if let Some(error) = answer.error {
-            return Err(error.into());
+        match answer.error {
+            Some(error) => Err(error.into()),
+            None => Ok(Reply::Done),
         }
-        self.forget_locks(lock.ino, lock.kind, lock.owner, lock.start, lock.end);
-        Ok(Reply::Done)
     }
 
     pub(crate) fn try_test_lock(&mut self, lock: ByteLock, progress: &mut Progress) -> Try<Reply> {
@@ -117,9 +115,16 @@ impl Core {
         }
     }
 
-    /// The master's answer.
+    /// The master's answer. What it says is true from here on, whenever who asked goes on: a new master is told of it.
     pub(crate) fn on_locked(&mut self, request: u64, error: Option<FsError>, conflict: Option<ByteLock>) {
-        self.lock_calls.remove(&request);
+        match self.lock_calls.remove(&request).filter(|_| error.is_none()) {
+            Some(LockOp::Set { lock, .. }) => self.remember_lock(lock),
+            Some(LockOp::Unset { lock }) => {
+                self.forget_locks(lock.ino, lock.kind, lock.owner, lock.start, lock.end);
+            }
+            Some(LockOp::Drop { ino, kind, owner }) => self.forget_locks(ino, kind, owner, 0, BYTE_MAX + 1),
+            Some(LockOp::Test { .. }) | None => {}
+        }
         self.edit_waiting(WaitKey::Lock(request), |progress| {
             progress.lock = Some((request, Some(LockAnswer { error, conflict })));
         });

@@ -17,8 +17,8 @@ impl Core {
         self.clock = clock;
         match message {
             FromMaster::Welcome { .. } => self.on_welcome(message),
-            FromMaster::Refused { reason } => self.lose(reason),
-            FromMaster::Ended { reason } => self.end_membership(&reason),
+            FromMaster::Refused { reason } => self.lose(worded(reason)),
+            FromMaster::Ended { reason } => self.end_membership(&worded(reason)),
             FromMaster::Pong { token_share } => {
                 self.set_share(token_share);
                 self.on_pong();
@@ -38,7 +38,11 @@ impl Core {
             FromMaster::Changed { seq, changes } => {
                 if let Some(shipped) = self.shipped.get(&seq) {
                     let (made, op) = (shipped.made(), shipped.op.clone());
+                    let loser = self.loser_of(&op);
                     self.take_own_changes(&changes, made);
+                    if let Some(ino) = loser {
+                        self.note_unlinking(seq, &op, ino);
+                    }
                     self.note_given_names(seq, &op);
                     self.thaw_content(seq);
                 }
@@ -236,6 +240,10 @@ impl Core {
         self.take_own_changes(&changes, shipped.made());
         shipped.names_noted |= !changes.is_empty() && self.note_renamed(&shipped.op);
         self.end_removals(&shipped.removes);
+        self.end_unlinking(seq);
+        if let Ok(reply) = result {
+            self.note_unlinked(&shipped.op, reply);
+        }
         // A sync asked for while it was under way does not count.
         self.unsynced_at_master |= result.is_ok();
         if result.is_ok() {
@@ -266,6 +274,11 @@ impl Core {
         let renamed = |(parent, name): (Ino, &Name)| Invalidation::Renamed { parent, name: name.clone() };
         self.invalidate(Purpose::Renamed(seq), given.into_iter().map(renamed).collect(), Vec::new());
     }
+}
+
+/// A reason that a master gave, for who reads the log: some reason, even from a master that gives none.
+fn worded(reason: String) -> String {
+    if reason.is_empty() { "the master gave no reason".to_owned() } else { reason }
 }
 
 /// Resources asked back at once from which everything is flushed first.

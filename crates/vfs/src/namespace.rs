@@ -133,9 +133,10 @@ impl Core {
         self.flush_before_naming(moved, progress)?;
         let target_open_here = self.child_is_open(new_parent, &new_name);
         let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
-        self.run_op(&op, OperationKind::Rename, progress)?;
+        let reply = self.run_op(&op, OperationKind::Rename, progress)?;
         if progress.ship.is_none() {
             self.note_renamed(&op);
+            self.note_unlinked(&op, reply);
         }
         self.finish_dir(Reply::Done, progress)
     }
@@ -260,6 +261,7 @@ impl Core {
 
     fn try_link(&mut self, ino: Ino, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
         let name = checked(name)?;
+        self.settle_links(ino);
         self.need_place(ino)?;
         self.flush_before_naming(Some(ino), progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
@@ -272,8 +274,12 @@ impl Core {
         let name = checked(name)?;
         let open_here = self.child_is_open(parent, &name);
         let op = Op::Unlink { parent, name, open_here };
-        if let OpReply::Removed { ino, deleted: true } = self.run_op(&op, OperationKind::Unlink, progress)? {
+        let reply = self.run_op(&op, OperationKind::Unlink, progress)?;
+        if let OpReply::Removed { ino, deleted: true } = reply {
             self.live.remove(&ino);
+        }
+        if progress.ship.is_none() {
+            self.note_unlinked(&op, reply);
         }
         self.finish_dir(Reply::Done, progress)
     }
@@ -487,7 +493,7 @@ impl Core {
         child.into_iter().collect()
     }
 
-    fn cached_child(&self, parent: Ino, name: &Name) -> Option<Ino> {
+    pub(crate) fn cached_child(&self, parent: Ino, name: &Name) -> Option<Ino> {
         let dir = self.cache.dirs.get(&parent)?;
         match dir.find(self.cookie_key.hash(name.as_bytes()), name) {
             Found::Entry(_, entry) => Some(entry.dirent.ino),

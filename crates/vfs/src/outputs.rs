@@ -86,6 +86,13 @@ pub enum Invalidation {
         /// The directory.
         ino: Ino,
     },
+    /// Nothing yet: the kernel has a moment to take an answer that it judges by.
+    Taken {
+        /// The inode.
+        ino: Ino,
+        /// Its generation, as the kernel was told.
+        generation: u32,
+    },
     /// An inode's attributes.
     Attr {
         /// The inode.

@@ -44,10 +44,16 @@ impl Core {
                 Some(inode) => Some((self.visible(child, inode), keep_attr)),
                 None => self.cached_own_attr(child),
             });
-            // A listing waits for nothing: the kernel asks for the size of such a file when somebody wants it, and looks
+            // A listing waits for nothing: the kernel asks for the attributes of such a file when somebody wants them, and looks
             // such a directory up.
             let is_elsewhere = self.known.get(&child).is_some_and(|known| known.seat.is_elsewhere(dir));
-            let known = known.flatten().filter(|(attr, _)| !is_elsewhere && !self.moves_end(attr));
+            let is_to_wait = |attr: &Attr| {
+                is_elsewhere
+                    || self.moves_end(attr)
+                    || self.may_miss_permissions(attr)
+                    || self.is_losing_links(child)
+            };
+            let known = known.flatten().filter(|(attr, _)| !is_to_wait(attr));
             let entry = known.map(|(attr, keep_attr)| Entry { attr, keep_name, keep_attr });
             let Request::ReadDir { sink, .. } = request else { return Err(FsError::Io.into()) };
             if !sink.push(name.as_bytes(), child, kind, cookie.0, entry.as_ref()) {

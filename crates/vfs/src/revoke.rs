@@ -72,6 +72,8 @@ pub(crate) enum Purpose {
     OldForget,
     /// A shipped rename, to be answered then.
     Renamed(OpSeq),
+    /// Attributes of an inode that lost a name are to be told then.
+    Unlinked(Ino),
     /// Pages are to be written back.
     WriteBack,
     /// The lease could not be renewed in time.
@@ -90,6 +92,23 @@ impl Core {
             Stage::Flushing(_) => "flushing",
         };
         self.releases.values().map(stage).collect()
+    }
+
+    /// What others may be waiting for, for the log: what is being given back, what the kernel is to let go of, and requests.
+    pub(crate) fn held_up(&self) -> String {
+        let age = |since: Micros| self.clock.now.since(since).0 / 1000;
+        let releases = self.releases.iter().map(|(resource, release)| {
+            format!("{resource} {:?} for {} ms", release.stage, age(release.since))
+        });
+        let jobs = self.jobs.iter().map(|(number, job)| {
+            format!("job {number} {:?}, round {}, again {:?}", job.purpose, job.rounds, job.again)
+        });
+        let requests = self.parked.values().map(|parked| {
+            let name = parked.request.kind().name();
+            format!("{name} for {:?} since {} ms", parked.key, age(parked.progress.since))
+        });
+        let all: Vec<String> = releases.chain(jobs).chain(requests).take(HELD_UP_MAX).collect();
+        all.join("; ")
     }
 
     /// Tokens held and what may be used of them, for inspection.
@@ -206,6 +225,7 @@ impl Core {
                 known.read_while_dropping = false;
             }
         }
+        let list = self.wait_for_answers(list);
         let job = self.number();
         self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
@@ -262,6 +282,7 @@ impl Core {
             Purpose::Forget { seq, open } => self.acknowledge(seq, open),
             Purpose::OldForget => self.acknowledge_held(),
             Purpose::Renamed(seq) => self.wake(WaitKey::Ship(seq)),
+            Purpose::Unlinked(ino) => self.links_are_settled(ino),
             // Some were read all the time: the guard sees to them.
             Purpose::Lapse if done.rounds == ROUNDS_MAX => self.wake(WaitKey::Member),
             Purpose::Lapse => self.on_lapsed(),
@@ -546,3 +567,6 @@ fn pause_after(round: u32) -> Micros {
 
 /// Open inodes in one message.
 const OPEN_REPORTS_MAX: usize = 10_000;
+
+/// Most that one line of the log tells.
+const HELD_UP_MAX: usize = 40;

@@ -12,7 +12,10 @@ use common::{attr, content, reserved, welcome};
 use meta::{FileKind, Inode};
 use obs::Metrics;
 use types::{Ino, LockMode, Micros, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, Keep, OpenMode, Output, Reply, Request, RequestId, WriteData};
+use vfs::{
+    Clock, Config, Core, Keep, OpenMode, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
+    WriteData,
+};
 use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
 
 const FILE: Ino = Ino(50);
@@ -108,6 +111,12 @@ impl Rig {
             self.core.invalidated(self.clock(), job);
             self.run();
         }
+    }
+
+    fn see_end(&mut self, end: u64) {
+        let of = Outdated { permissions: false, ..self.core.end_of(FILE).unwrap() };
+        let seen = Seen { end, permissions: Permissions::default() };
+        self.core.seen(self.clock(), of, seen);
     }
 
     fn stat(&mut self) -> Reply {
@@ -238,12 +247,12 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
         assert_eq!((end.ino, end.told, rig.core.end_now(end)), (FILE, None, Some(5)));
     }
     let told = rig.stat();
-    assert!(rig.core.earlier_end(&told).is_some());
+    assert!(rig.core.outdated(&told).is_some());
     // That answer may still be on its way.
-    rig.core.end_seen(rig.clock(), FILE, 5);
+    rig.see_end(5);
     assert!(read(&mut rig, 0).is_some());
     rig.now = rig.now + Micros(1_000_000);
-    rig.core.end_seen(rig.clock(), FILE, 5);
+    rig.see_end(5);
     assert_eq!(read(&mut rig, 0), None);
 
     // What it was told a moment ago may be on its way.
@@ -251,10 +260,10 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
     let mut end = rig.core.later_end(&told).unwrap();
     end.to = 30;
     rig.core.end_reached(end);
-    rig.core.end_seen(rig.clock(), FILE, 5);
+    rig.see_end(5);
     assert!(read(&mut rig, 0).is_some());
     rig.now = rig.now + Micros(1_000_000);
-    rig.core.end_seen(rig.clock(), FILE, 5);
+    rig.see_end(5);
     assert_eq!(read(&mut rig, 0), None);
 }
 
@@ -272,10 +281,10 @@ fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
         rig.answer(vec![grant_attr()], Some(20));
     }
     let told = rig.reply_to(asked).unwrap();
-    let end = rig.core.earlier_end(&told).unwrap();
+    let end = rig.core.outdated(&told).unwrap();
     assert_eq!(rig.core.end_now(end), Some(20));
     assert_eq!(rig.core.attr_now(end).map(|attr| attr.size), Some(20));
     // Of a read nothing is told: its answer stands under a right to the content.
-    let met = vfs::EarlierEnd { told: None, ..end };
+    let met = Outdated { told: None, ..end };
     assert_eq!((rig.core.end_now(met), rig.core.attr_now(met)), (None, None));
 }

@@ -12,7 +12,7 @@ use common::{reserved, root_acquired, welcome};
 use meta::{Change, Content, FileKind, FsError};
 use obs::Metrics;
 use types::{BatchSeq, Ino, LockMode, Micros, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, HandleId, MakeSpec, OpenMode, Output, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Config, Core, HandleId, MakeSpec, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, LockOwner, ToMaster};
 
 const VOLUME: [u8; 16] = [7; 16];
@@ -420,19 +420,7 @@ fn who_tries_again_and_again_on_a_full_disk_uses_nothing_up() {
     let mut said = Vec::new();
     for _ in 0..50 {
         rig.now = rig.now + Micros(150_000);
-        let spec = MakeSpec {
-            kind: FileKind::File,
-            mode: 0o644,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            target: Box::default(),
-        };
-        let open = OpenMode { write: true, ..OpenMode::default() };
-        let request =
-            Request::Create { parent: Ino::ROOT, name: b"no"[..].into(), spec, open, exclusive: true };
-        assert!(matches!(rig.ask(request), Reply::Error(FsError::NoSpace)));
+        assert!(matches!(rig.ask(common::create("no")), Reply::Error(FsError::NoSpace)));
         said.extend(rig.said.drain(..).filter(|m| matches!(m, ToMaster::Batch { .. })));
     }
     assert!(said.is_empty(), "{} batches, each of which takes room", said.len());

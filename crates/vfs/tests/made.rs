@@ -5,9 +5,9 @@
 
 mod common;
 
-use common::{CLOCK, create, member, root_grant, welcome};
+use common::{CLOCK, change_master, create, member, root_grant};
 use meta::OpReply;
-use types::{Epoch, Ino, LockMode};
+use types::{Ino, LockMode};
 use vfs::{Core, Output, RequestId};
 use wire::{FromMaster, ReassertPart, ToMaster, Want};
 
@@ -18,18 +18,7 @@ fn what_is_made_and_not_yet_open_is_reported_to_the_next_master() {
     let mut core = member();
     let made = make(&mut core);
 
-    core.link_down(CLOCK);
-    core.hello(CLOCK, 1, 1, String::new(), String::new());
-    let FromMaster::Welcome { node, lease_us, token_share, cookie_key, batch_applied, .. } =
-        welcome(1_000_000_000)
-    else {
-        panic!("a welcome")
-    };
-    let epoch = Epoch(2);
-    core.handle_message(
-        CLOCK,
-        FromMaster::Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert: true },
-    );
+    change_master(&mut core);
     let mut reported = None;
     while let Some(output) = core.poll_output() {
         if let Output::Send(ToMaster::Reassert { part: ReassertPart::Open { list }, .. }) = output {

@@ -79,6 +79,12 @@ const ALL: &[Long] = &[
         ],
         environment: &[],
     },
+    Long {
+        name: "many-files",
+        minutes: 3,
+        cargo: &["test", "--release", "-p", "holdfast", "--test", "many_files", "--", "--nocapture"],
+        environment: &[("HOLDFAST_KILLS_FILES", "1000000")],
+    },
 ];
 
 const TRIALS: [&str; 8] =

@@ -128,7 +128,8 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
         done: Box::new(move |job| _ = done_sender.send(job)),
         raised: Box::new(|_| ()),
         reaches: Box::new(|_| false),
-        lower: Box::new(|_| ()),
+        catch_up: Box::new(|_| ()),
+        taken: Box::new(|_, _| ()),
         lowered: Box::new(|_| ()),
         abort: Box::new(move || _ = abort_sender.send(())),
     };
@@ -401,13 +402,16 @@ fn a_name_is_dropped_before_its_owner_goes_on_who_waits_no_longer_than_patience(
     let owner = |sender: std::sync::mpsc::Sender<Vec<String>>, kernel: Arc<FakeKernel>| {
         Box::new(move || _ = sender.send(kernel.begun()))
     };
-    let dropped = |name: &[u8]| Name::new(name).unwrap();
-    bench.invalidator.drop_name(Ino(3), dropped(b"d"), owner(sender.clone(), bench.kernel.clone()));
+    let dropped = |name: &[u8]| {
+        let drop = Some((Ino(3), Name::new(name).unwrap()));
+        Before { drop, ..Before::default() }
+    };
+    bench.invalidator.prepare(dropped(b"d"), owner(sender.clone(), bench.kernel.clone()));
     assert_eq!(receiver.recv_timeout(LONG).unwrap(), ["entry 3 d"]);
 
     let bench = self::bench(patience(AT_ONCE));
     bench.kernel.block("entry 3 e");
-    bench.invalidator.drop_name(Ino(3), dropped(b"e"), owner(sender, bench.kernel.clone()));
+    bench.invalidator.prepare(dropped(b"e"), owner(sender, bench.kernel.clone()));
     receiver.recv_timeout(LONG).unwrap();
     // It goes on by itself, and holds nobody up.
     bench.pass(1);

@@ -97,6 +97,12 @@ impl Volume {
         check::check(&self.engine, &self.options()).unwrap()
     }
 
+    /// As one that is in use.
+    pub fn check_live(&self) -> Report {
+        let engine: &dyn kv::Engine = &self.engine;
+        check::check_live(&engine, &self.options()).unwrap()
+    }
+
     pub fn options(&self) -> Options<'_> {
         Options { cookie_key: Some(COOKIE_KEY), store: Some(&self.store), reads_data: true }
     }

@@ -1,25 +1,38 @@
 //! `holdfast fsck`.
 
+use std::path::Path;
+
 use check::{Counts, Fault, Report, Severity};
-use node::{DataCheck, Offline};
+use node::{DataCheck, Offline, OfflineError};
 use serde_json::{Value, json};
+use volume::Volume;
 
 use crate::args::FsckArgs;
+use crate::backend;
+use crate::commands::scrub::volume_of;
 use crate::failure::{Failure, with_causes};
 use crate::units::show_size;
 
 /// Checks, and repairs if told to. Exit codes are those of fsck(8).
 pub fn run(args: &FsckArgs) -> Result<(), Failure> {
-    let failed = |error: node::OfflineError| Failure::fsck(with_causes(&error), UNCHECKED);
-    let offline = Offline::open(&args.volume).map_err(failed)?;
+    let failed = |error: OfflineError| Failure::fsck(with_causes(&error), UNCHECKED);
     let data = if args.data { DataCheck::Sums } else { DataCheck::Lengths };
-    let found = offline.check(data).map_err(failed)?;
-    let (left, done) = match args.repair {
-        true => {
-            let repaired = offline.repair(data).map_err(failed)?;
-            (repaired.left, repaired.done)
+    let path = volume_of(&args.volume);
+    let (found, repaired) = match Offline::open(&path) {
+        Ok(offline) => {
+            let found = offline.check(data).map_err(failed)?;
+            let repaired = args.repair.then(|| offline.repair(data)).transpose().map_err(failed)?;
+            (found, repaired)
         }
-        false => (found.clone(), Vec::new()),
+        // Nothing is repaired under those who use it.
+        Err(error @ OfflineError::Mounted { .. }) if !args.repair => {
+            (check_mounted(&path, data)?.ok_or_else(|| failed(error))?, None)
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let (left, done) = match repaired {
+        Some(repaired) => (repaired.left, repaired.done),
+        None => (found.clone(), Vec::new()),
     };
     if args.json {
         println!("{:#}", as_json(&found, &left, &done));
@@ -32,6 +45,20 @@ pub fn run(args: &FsckArgs) -> Result<(), Failure> {
         (0, false) => Err(Failure::fsck("all faults are repaired", CORRECTED)),
         (faults, _) => Err(Failure::fsck(format!("{faults} faults are left"), UNCORRECTED)),
     }
+}
+
+/// Checks what a mounted volume was at one moment, which its master's node tells. `None` if no node says that it is that.
+fn check_mounted(path: &Path, data: DataCheck) -> Result<Option<Report>, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
+    let volume = Volume::open(path).map_err(|error| failed(&error))?;
+    let Some(socket) = backend::master_socket(&volume).map_err(|error| failed(&error))? else {
+        return Ok(None);
+    };
+    let stream = backend::open(&volume, &socket, "snapshot").map_err(|error| failed(&error))?;
+    let ask = |line: &str| Ok(backend::ask(&volume, &socket, line)?);
+    let report = node::check_mounted(&volume, stream, &ask, data).map_err(|error| failed(&error))?;
+    eprintln!("holdfast: the volume is mounted: checked as it was at one moment");
+    Ok(Some(report))
 }
 
 fn print(args: &FsckArgs, found: &Report, left: &Report, done: &[String]) {

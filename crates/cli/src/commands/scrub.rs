@@ -1,13 +1,13 @@
 //! `holdfast scrub`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use node::{Offline, OfflineError};
 use serde_json::Value as Json;
 use volume::{Volume, sources};
 
 use crate::args::ScrubArgs;
-use crate::backend::{self, ControlError};
+use crate::backend;
 use crate::commands::fsck::{UNCHECKED, UNCORRECTED, print_faults};
 use crate::failure::{Failure, with_causes};
 use crate::units::show_size;
@@ -15,7 +15,7 @@ use crate::units::show_size;
 /// Reads everything, of an unmounted volume itself, else by its master's node. Exit codes are those of fsck(8).
 pub fn run(args: &ScrubArgs) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
-    let path = volume_of(args);
+    let path = volume_of(&args.volume);
     let rate = args.rate.map(|rate| (rate * 1e6) as u64);
     let document = match Offline::open(&path) {
         Ok(offline) => {
@@ -41,28 +41,23 @@ pub fn run(args: &ScrubArgs) -> Result<(), Failure> {
 }
 
 /// The volume of a mount point, or what was given.
-fn volume_of(args: &ScrubArgs) -> PathBuf {
-    let mounted = sources::find(&args.volume).ok().flatten().filter(sources::MountEntry::is_holdfast);
-    mounted.map_or_else(|| args.volume.clone(), |mount| mount.source)
+pub fn volume_of(given: &Path) -> PathBuf {
+    let mounted = sources::find(given).ok().flatten().filter(sources::MountEntry::is_holdfast);
+    mounted.map_or_else(|| given.to_owned(), |mount| mount.source)
 }
 
 /// Has the master's node scrub, at most `rate` bytes a second.
 fn ask_master(volume: &Volume, rate: u64) -> Result<Json, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
-    let names = volume.socket_names().map_err(|error| failed(&error))?;
-    for socket in names.iter().filter(|name| name.starts_with("node-")) {
-        match backend::ask(volume, socket, "status") {
-            Ok(status) if status["role"] == "master" => {}
-            Ok(_) | Err(ControlError::Connect(_)) => continue,
-            Err(error) => return Err(failed(&error)),
-        }
-        let found = backend::ask(volume, socket, &format!("scrub {rate}")).map_err(|error| failed(&error))?;
-        return match found["error"].as_str() {
-            Some(error) => Err(Failure::fsck(error, UNCHECKED)),
-            None => Ok(found),
-        };
+    let socket = backend::master_socket(volume).map_err(|error| failed(&error))?;
+    let socket = socket.ok_or_else(|| {
+        Failure::fsck("the volume is mounted, and no node says that it is its master", UNCHECKED)
+    })?;
+    let found = backend::ask(volume, &socket, &format!("scrub {rate}")).map_err(|error| failed(&error))?;
+    match found["error"].as_str() {
+        Some(error) => Err(Failure::fsck(error, UNCHECKED)),
+        None => Ok(found),
     }
-    Err(Failure::fsck("the volume is mounted, and no node says that it is its master", UNCHECKED))
 }
 
 fn print(args: &ScrubArgs, document: &Json) {

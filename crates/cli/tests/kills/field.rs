@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::journal::{Journal, now_us};
+use crate::journal::Journal;
 use crate::lab::{BINARY, Lab, Mount, wait_until};
+use crate::stall::now_us;
 use crate::worker::{Draws, Spec, WORKER};
 
 /// How large and how long.
@@ -64,7 +65,7 @@ pub struct Field {
     /// What each death cost: the event, and how old the oldest name was that was lost.
     pub lost: Vec<(&'static str, u64)>,
     /// When the machine itself was late, and by how much.
-    pub stalls: crate::gaps::Stalls,
+    pub stalls: crate::stall::Stalls,
     pub began: Instant,
     /// Mounts that guards aborted.
     pub aborted: u64,
@@ -102,7 +103,7 @@ impl Field {
             events,
             past,
             lost,
-            stalls: crate::gaps::Stalls::default(),
+            stalls: crate::stall::Stalls::default(),
             began,
             aborted: 0,
             mounts,

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::stall::now_us;
 
 /// What a process does. Paths are relative to a mount's root; a file is told from another by its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +56,6 @@ pub struct Done {
     /// Whether it succeeded, once it ended.
     pub ok: bool,
     pub saw: Vec<Saw>,
-}
-
-/// Microseconds of the clock that all processes share.
-pub fn now_us() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
 /// Writes a journal.

@@ -14,6 +14,7 @@ mod journal;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod lab;
 mod model;
+mod stall;
 mod verdict;
 mod worker;
 
@@ -26,7 +27,7 @@ use verdict::{judge, judge_looks};
 const SHORT: Scale = Scale {
     sites: 2,
     processes: 3,
-    time: Duration::from_secs(30),
+    time: Duration::from_secs(90),
     lease: Duration::from_secs(3),
     stops: true,
 };
@@ -60,7 +61,7 @@ fn number(variable: &str) -> Option<u64> {
 
 fn run(name: &str, scale: Scale) {
     let Some(lab) = Lab::new() else { return };
-    let fresh = journal::now_us();
+    let fresh = stall::now_us();
     let seed = number("HOLDFAST_SEED").unwrap_or(fresh);
     println!("{name}: HOLDFAST_SEED={seed}");
     let mut field = Field::new(lab, scale, seed);
@@ -79,7 +80,7 @@ enum Blow {
 }
 
 fn loop_kills(field: &mut Field) {
-    let stall = gaps::Stall::start(&field.local);
+    let stall = stall::Stall::start(&field.local);
     for site in 1..field.sites.len() {
         field.mount(site);
     }

@@ -12,8 +12,9 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 
 use crate::content::{content, owner, record, records, versions};
-use crate::journal::{Op, Saw, Writer, now_us};
+use crate::journal::{Op, Saw, Writer};
 use crate::model::{Kind, Names, rename};
+use crate::stall::now_us;
 
 /// Who a process is and where.
 #[derive(Clone, Debug)]

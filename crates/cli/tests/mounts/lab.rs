@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, Uid, kill_process};
 use serde_json::{Value as Json, json};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_holdfast");
@@ -273,6 +273,19 @@ impl Drop for Partner {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+/// Does something as an ordinary user.
+pub fn as_user<T: Send>(user: u32, what: impl FnOnce() -> T + Send) -> T {
+    let user = Uid::from_raw(user);
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| {
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+            what()
+        });
+        done.join().expect("it returns")
+    })
 }
 
 #[track_caller]

@@ -5,8 +5,10 @@
 
 mod applications;
 mod bad_disks;
+mod check;
 mod coherence;
 mod counters;
+mod judged;
 mod lab;
 mod logs;
 mod mappings;

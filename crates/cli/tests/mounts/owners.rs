@@ -7,25 +7,10 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
-use rustix::process::Uid;
-
-use crate::lab::{Lab, Mount};
+use crate::lab::{Lab, Mount, as_user};
 
 const BEFORE: u32 = 1000;
 const AFTER: u32 = 2000;
-
-/// Does something as an ordinary user.
-fn as_user<T: Send>(user: u32, what: impl FnOnce() -> T + Send) -> T {
-    let user = Uid::from_raw(user);
-    std::thread::scope(|scope| {
-        let done = scope.spawn(|| {
-            // Of this thread alone.
-            rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
-            what()
-        });
-        done.join().expect("it returns")
-    })
-}
 
 fn chmod(user: u32, path: &Path, mode: u32) -> Result<(), io::ErrorKind> {
     as_user(user, || {

@@ -15,6 +15,19 @@ pub struct KernelFile {
     file: OwnedFd,
 }
 
+/// What the kernel has of an inode, whether or not it would ask before it relies on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits, with setuid, setgid and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
 impl Mount {
     /// Finds the file `ino` among the inodes that the kernel has of this mount.
     ///
@@ -45,17 +58,32 @@ pub fn may_look() -> bool {
 }
 
 impl KernelFile {
-    /// The size that the kernel has, in bytes. Asks nobody.
+    /// What the kernel has. Asks nobody.
+    ///
+    /// # Errors
+    ///
+    /// None that is known.
+    pub fn cached(&self) -> Result<Cached, Errno> {
+        let stat = stat(self.file.as_fd(), Ask::Never)?;
+        Ok(Cached {
+            size: stat.stx_size,
+            mode: u32::from(stat.stx_mode) & 0o7777,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+        })
+    }
+
+    /// The size that the kernel has, in bytes, as [`cached`](Self::cached).
     ///
     /// # Errors
     ///
     /// None that is known.
     pub fn size(&self) -> Result<u64, Errno> {
-        Ok(stat(self.file.as_fd(), Ask::Never)?.stx_size)
+        Ok(self.cached()?.size)
     }
 
-    /// Has the kernel ask for the attributes, with one GETATTR. It takes an earlier end from the answer, unless the
-    /// attributes changed on its side since it asked, and then drops the pages behind it: this waits for those that READs
+    /// Has the kernel ask for the attributes, with one GETATTR. It takes them from the answer unless they
+    /// changed on its side since it asked; with an earlier end of a file, it then drops the pages behind it: this waits for those that READs
     /// are to fill, while [`size`](Self::size) tells already what was taken.
     ///
     /// # Errors
@@ -65,7 +93,7 @@ impl KernelFile {
         stat(self.file.as_fd(), Ask::Always).map(|_| ())
     }
 
-    /// As [`refresh`](Self::refresh), with one SETATTR for the access time: the kernel takes the end from its answer
+    /// As [`refresh`](Self::refresh), with one SETATTR for the access time: the kernel takes the attributes from its answer
     /// whatever else goes on, and holds the file's lock until the pages behind that are dropped. So no write of
     /// this kernel comes between the two, and this waits for what holds that lock: writes, other SETATTRs, LINKs and `lseek` from
     /// the end.
@@ -92,7 +120,7 @@ fn stat(file: BorrowedFd<'_>, ask: Ask) -> Result<Statx, Errno> {
         Ask::Never => AtFlags::STATX_DONT_SYNC,
         Ask::Always => AtFlags::STATX_FORCE_SYNC,
     };
-    rustix::fs::statx(file, "", AtFlags::EMPTY_PATH | sync, StatxFlags::SIZE)
+    rustix::fs::statx(file, "", AtFlags::EMPTY_PATH | sync, StatxFlags::BASIC_STATS)
 }
 
 /// `struct file_handle`, with the three words that FUSE fills (`fuse_encode_fh` in linux:fs/fuse/inode.c).

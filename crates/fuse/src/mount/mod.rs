@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-pub use kernel_file::{KernelFile, may_look};
+pub use kernel_file::{Cached, KernelFile, may_look};
 pub use mountinfo::MountEntry;
 pub use rustix::mount::MountFlags;
 

@@ -155,6 +155,18 @@ impl MemFs {
         node.attr.mtime.seconds += 1;
     }
 
+    /// Changes permission bits.
+    pub fn chmod_remote(&self, ino: u64, mode: u32) {
+        let mut nodes = self.nodes.lock();
+        let attr = &mut nodes.get_mut(&ino).unwrap().attr;
+        attr.mode = attr.mode & S_IFMT | mode;
+    }
+
+    /// Another node links or unlinks a file.
+    pub fn relink_remote(&self, ino: u64, nlink: u32) {
+        self.nodes.lock().get_mut(&ino).unwrap().attr.nlink = nlink;
+    }
+
     /// Changes a directory's mtime, which making a file does not do here by itself.
     pub fn touch_remote(&self, ino: u64) {
         self.nodes.lock().get_mut(&ino).unwrap().attr.mtime.seconds += 1;

@@ -42,16 +42,25 @@ pub fn mount_default() -> Option<Mounted> {
     mount_with(MemFs::default(), &Config::default())
 }
 
+/// Mounts with default settings; the kernel judges access.
+pub fn mount_judged() -> Option<Mounted> {
+    let options = MountOptions { default_permissions: true, ..options() };
+    mount_options(MemFs::default(), &Config::default(), &options)
+}
+
 pub fn mount_with(fs: MemFs, config: &Config) -> Option<Mounted> {
-    let options = MountOptions {
+    mount_options(fs, config, &options())
+}
+
+fn options() -> MountOptions {
+    MountOptions {
         fsname: "volume,with comma".to_owned(),
         subtype: "memfs".to_owned(),
         allow_other: true,
         flags: MountFlags::NODEV | MountFlags::NOATIME,
         method: MountMethod::Direct,
         ..MountOptions::default()
-    };
-    mount_options(fs, config, &options)
+    }
 }
 
 pub fn mount_options(fs: MemFs, config: &Config, options: &MountOptions) -> Option<Mounted> {

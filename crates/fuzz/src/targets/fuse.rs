@@ -12,7 +12,7 @@ impl Target for Requests {
     }
 
     fn seeds(&self) -> Vec<Vec<u8>> {
-        RECORDED.lines().map(unhex).collect()
+        RECORDED.lines().filter_map(|line| check::unhex(line.trim())).collect()
     }
 
     fn repair(&self, bytes: &mut Vec<u8>) {
@@ -52,12 +52,6 @@ impl Target for Requests {
         }
         outcome(&said)
     }
-}
-
-fn unhex(line: &str) -> Vec<u8> {
-    let digits = line.trim().as_bytes();
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap_or("0"), 16).unwrap_or(0);
-    digits.chunks(2).map(pair).collect()
 }
 
 /// One request of each kind and length, in hexadecimal, recorded by `record_requests`.

@@ -74,7 +74,7 @@ fn use_it(records: &[(&[u8], &[u8])], changed: &[(&[u8], &[u8])]) -> String {
         Err(error) => return outcome(&error),
     };
     // Members that a damaged record promises have no process.
-    for (node, _, _) in world.master.expected_members() {
+    for (node, _, _) in world.master.absent_members() {
         let clock = master::Clock { now: types::Micros(1_000_001), wall: Timespec::default() };
         world.master.member_is_dead(clock, node);
     }
@@ -228,6 +228,7 @@ fn split(mut bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
     records
 }
 
-fn join(key: &[u8], value: &[u8]) -> Vec<u8> {
+/// One record of an input.
+pub fn join(key: &[u8], value: &[u8]) -> Vec<u8> {
     [&[key.len() as u8], key, &(value.len() as u16).to_le_bytes(), value].concat()
 }

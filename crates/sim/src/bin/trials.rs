@@ -1,4 +1,5 @@
-//! Runs trials of many seeds: what was run, what went wrong on purpose, what was gone through, and which seeds fail.
+//! Runs trials of many seeds: what was run, what went wrong on purpose, what was gone through, and which seeds fail. Then goes
+//! through the small worlds, and says how many states there were.
 //!
 //! `trials [--seeds N] [--from SEED]`, or `trials --seed SEED [--trace]`. Without a seed they are other ones each time.
 
@@ -9,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use sim::explore::{Bounds, Explorer, worlds, worlds_with_troubles};
 use sim::{Coverage, Figures, ProcessesRun, Trace, run_trial};
 
 fn main() -> ExitCode {
@@ -27,11 +29,37 @@ fn main() -> ExitCode {
     let since = Instant::now();
     let total = run_all(first, count);
     total.print(since.elapsed().as_secs_f64());
+    let is_violated = count > 1 && explore_worlds(if count >= SEEDS_FOR_ALL { 2 } else { 1 });
     let unexplained = if count >= SEEDS_FOR_ALL { total.coverage.unexplained() } else { Vec::new() };
     for what in &unexplained {
         println!("never, without a reason: {what}");
     }
-    ExitCode::from(u8::from(!total.failed.is_empty() || !unexplained.is_empty()))
+    ExitCode::from(u8::from(is_violated || !total.failed.is_empty() || !unexplained.is_empty()))
+}
+
+/// Every order within so many delays, and one fault or trouble at every moment. Whether anything is violated.
+fn explore_worlds(delays: u32) -> bool {
+    let bounds = |delays, faults| Bounds { delays: Some(delays), waits: 0, faults, runs_max: u64::MAX };
+    let parts = [
+        (format!("every order within {delays} delays"), worlds(), bounds(delays, 0)),
+        ("one death at every moment".to_owned(), worlds(), bounds(0, 1)),
+        ("one trouble at every moment".to_owned(), worlds_with_troubles(), bounds(0, 1)),
+    ];
+    let mut is_violated = false;
+    for (what, worlds, bounds) in parts {
+        let (mut runs, mut states) = (0, 0);
+        for world in &worlds {
+            let found = Explorer::new(world, bounds).explore();
+            runs += found.runs;
+            states += found.states;
+            if let Some(violation) = found.violation {
+                println!("{}: {}: {}", world.name, violation.what, violation.schedule);
+                is_violated = true;
+            }
+        }
+        println!("small worlds, {what}: {states} states explored in {runs} runs of {} worlds", worlds.len());
+    }
+    is_violated
 }
 
 /// What to run.

@@ -38,6 +38,8 @@ pub(super) struct OldLink {
     pub peer: PeerId,
     /// What the master has yet to read.
     pub messages: VecDeque<ToMaster>,
+    /// When it reads on.
+    pub due: Micros,
 }
 
 /// A call of a store that is to fail.
@@ -63,11 +65,17 @@ impl Cluster {
     /// The master's process is killed: what it committed stays, what it had not sent is lost. Another takes over.
     pub fn kill_master(&mut self) {
         self.figures.remasters += 1;
-        self.master = None;
-        self.master_failed = false;
+        let old = self.master.take();
+        let has_failed = std::mem::take(&mut self.master_failed);
         self.old_links.clear();
-        let seq = self.disk.kill();
-        self.note(seq.0);
+        match old.filter(|_| self.config.may_fail && !has_failed && self.rng.u64(0..4) == 0) {
+            Some(old) => self.depose(old),
+            None => {
+                self.deposed = None;
+                let seq = self.disk.kill();
+                self.note(seq.0);
+            }
+        }
         self.open_engine();
         for index in self.nodes_up() {
             let clock = self.node_clock(index);
@@ -86,10 +94,10 @@ impl Cluster {
         self.bury_absent_members();
     }
 
-    /// A new master is told of recorded members whose processes are gone.
-    fn bury_absent_members(&mut self) {
+    /// The master is told of members without a connection whose processes are gone.
+    pub(super) fn bury_absent_members(&mut self) {
         let clock = self.master_clock();
-        let gone: Vec<_> = self.master.as_ref().map(Master::expected_members).unwrap_or_default();
+        let gone: Vec<_> = self.master.as_ref().map(Master::absent_members).unwrap_or_default();
         for (node, pid, _) in gone {
             if !self.nodes.iter().any(|n| n.is_up && n.pid == pid) {
                 if let Some(master) = self.master.as_mut() {
@@ -138,6 +146,7 @@ impl Cluster {
             self.stop_node(index);
         }
         self.master = None;
+        self.deposed = None;
         self.master_failed = false;
         self.old_links.clear();
         let seed = self.rng.u64(..);
@@ -198,15 +207,19 @@ impl Cluster {
         self.figures.breaks += 1;
         let node = &mut self.nodes[index];
         let (peer, messages) = (node.peer, std::mem::take(&mut node.to_master));
-        self.old_links.push_back(OldLink { index, peer, messages });
+        let longest = [1, 1_000, 100_000, 2_000_000][self.rng.usize(0..4)];
+        let due = Micros(self.now.0 + self.rng.u64(0..longest));
+        self.old_links.push_back(OldLink { index, peer, messages, due });
         self.lose_link(index);
     }
 
     /// The master reads on by one of the connections that their nodes have left, or finds its end.
     pub(super) fn old_link_goes_on(&mut self) {
-        let at = self.rng.usize(0..self.old_links.len());
+        let due: Vec<usize> =
+            (0..self.old_links.len()).filter(|at| self.old_links[*at].due <= self.now).collect();
+        let Some(at) = due.get(self.rng.usize(0..due.len().max(1))).copied() else { return };
         let clock = self.master_clock();
-        let Some(link) = self.old_links.get_mut(at) else { return };
+        let link = &mut self.old_links[at];
         let (peer, is_dead) = (link.peer, !self.nodes[link.index].is_up);
         let message = link.messages.pop_front();
         if message.is_none() {

@@ -27,6 +27,7 @@ figures! {
     invalidations, "invalidations carried out";
     syncs, "syncs of engine and segments";
     remasters, "changes of master";
+    deposed, "masters that went on after another had taken over";
     node_deaths, "deaths of nodes";
     power_losses, "losses of power";
     epochs_raised, "times that all names of a kernel ran out because one could not be taken back";

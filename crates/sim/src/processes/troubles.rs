@@ -260,6 +260,9 @@ impl Runner {
                 break;
             }
             self.world.borrow_mut().cluster.step();
+            self.note_failures();
+            self.bury_ended();
+            self.take_replies();
         }
         if self.world.borrow().cluster.is_up(node) {
             let waiting = self.world.borrow().cluster.waiting();

@@ -35,6 +35,22 @@ pub fn welcome(lease_us: u64) -> FromMaster {
     }
 }
 
+/// The master dies, and another welcomes the node.
+pub fn change_master(core: &mut Core) {
+    core.link_down(CLOCK);
+    core.hello(CLOCK, 1, 1, String::new(), String::new());
+    core.handle_message(CLOCK, welcome_back());
+}
+
+/// From another master, to a node that comes back.
+pub fn welcome_back() -> FromMaster {
+    let mut welcome = welcome(1_000_000_000);
+    if let FromMaster::Welcome { epoch, reassert, .. } = &mut welcome {
+        (*epoch, *reassert) = (Epoch(2), true);
+    }
+    welcome
+}
+
 /// Numbers for inodes and segments, more than a test needs.
 pub fn reserved() -> FromMaster {
     let (first_inode, first_segment) = (Ino(100), 1);

@@ -1,16 +1,19 @@
-//! Ends of files that the kernel has too late are lowered: it is made to ask for them.
+//! What the kernel has of an inode is brought up to date: it is made to ask for it.
 //!
-//! The kernel cannot be told of an earlier end. It takes one from an answer to GETATTR, and from a short answer to READ only
+//! The kernel cannot be told of other permissions, nor of an earlier end. It takes permissions from an answer where nothing moved since it
+//! asked, and judges by older ones otherwise. It takes an earlier end from an answer to GETATTR, and from a short answer to READ only
 //! where nothing moved since it asked; it fills the rest of the page with zeros in any case, and reads up to the end it
 //! has. So before a READ is answered that met an end before the kernel's, the node looks at what the kernel has, through
 //! its own mount, and if need be has it ask that way ([`fuse::mount::KernelFile`]).
+//!
+//! Before an answer is given by which access is judged, it is looked in the same way whether the kernel has the permissions.
 //!
 //! Having taken an end, the kernel drops the pages behind it, for which it waits until READs have filled them: those are
 //! answered by then, and whose read it was may write. What is written would be dropped as well, even before it is sent. So the kernel
 //! asks by a SETATTR, which holds the lock that writes wait for. Where that lock is held for longer, perhaps by who waits for
 //! the very answer, it asks by a GETATTR, and an answer that holds no pages waits until the pages are gone.
 //!
-//! No lock is held while the kernel is asked. It is answered at once ([`Lowering::turn`]): what it waits for are READs
+//! No lock is held while the kernel is asked. It is answered at once ([`CatchUp::turn`]): what it waits for are READs
 //! of pages behind the new end, and those wait for nothing but to see the new end.
 
 use std::collections::BTreeSet;
@@ -20,14 +23,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuse::Errno;
-use fuse::mount::{KernelFile, Mount};
+use fuse::mount::{Cached, KernelFile, Mount};
+use meta::FileKind;
 use parking_lot::{Condvar, Mutex};
 use types::Ino;
-use vfs::EarlierEnd;
+use vfs::{Outdated, Permissions, Seen};
 
-/// What lowers ends, of one mount.
+/// What brings a kernel up to date, of one mount.
 #[derive(Debug)]
-pub struct Lowering {
+pub struct CatchUp {
     mount: Arc<Mount>,
     /// Questions that the kernel is asked or has not dealt with.
     running: Mutex<Vec<Asking>>,
@@ -45,7 +49,7 @@ pub struct Lowering {
 #[derive(Clone, Copy, Debug)]
 struct Asking {
     /// What for.
-    end: EarlierEnd,
+    of: Outdated,
     /// As the kernel names it in a request.
     thread: u32,
     how: How,
@@ -88,12 +92,12 @@ pub enum Turn {
     /// It was not made to ask.
     Other,
     /// It is to be answered at once.
-    Now(EarlierEnd),
+    Now(Outdated),
     /// It comes too late.
     Never,
 }
 
-impl Lowering {
+impl CatchUp {
     /// Looks through `mount`.
     pub fn new(mount: Arc<Mount>) -> Arc<Self> {
         Arc::new(Self {
@@ -109,53 +113,92 @@ impl Lowering {
     /// The end that the kernel has of a file; `None` if that cannot be seen.
     pub fn size(&self, ino: Ino, generation: u32) -> Option<u64> {
         let thread = thread_number();
-        self.enter(EarlierEnd { ino, generation, told: None }, thread, How::Look);
+        let of = Outdated { ino, generation, told: None, end: true, permissions: false };
+        self.enter(of, thread, How::Look);
         let size = self.mount.kernel_file(ino.0, generation).and_then(|file| file.size());
         self.leave(thread);
         size.ok()
     }
 
-    /// Returns once the kernel has an end of the file that is not later than the one that `now` tells, and what it has. `None`
-    /// if `now` tells none, or it could not be brought there: the kernel takes none while a write of its own is under way that
-    /// moves the end, and that may be waiting for another node.
-    pub fn lower(self: &Arc<Self>, end: EarlierEnd, now: impl Fn() -> Option<u64>) -> Option<u64> {
-        let thread = thread_number();
-        self.enter(end, thread, How::Look);
-        let has = self.look_and_lower(end, now);
-        self.leave(thread);
-        has
+    /// Returns once `is_current` says so of what the kernel has, and what that is. `None` if it cannot say, or the kernel could
+    /// not be brought there: it takes no end while a write of its own is under way that moves the end, and that may be waiting
+    /// for another node.
+    pub fn bring(self: &Arc<Self>, of: Outdated, is_current: impl Fn(Seen) -> Option<bool>) -> Option<Seen> {
+        self.looking(of, || self.look_and_ask(of, is_current))
     }
 
-    fn look_and_lower(self: &Arc<Self>, end: EarlierEnd, now: impl Fn() -> Option<u64>) -> Option<u64> {
-        let file = match self.mount.kernel_file(end.ino.0, end.generation) {
-            Ok(file) => Arc::new(file),
+    /// Returns once `is_current` says so of what the kernel has, or when an answer on its way would have come. On a thread of its own,
+    /// for who looks may have to wait for the attributes of the mount point.
+    pub fn await_taken(
+        self: &Arc<Self>,
+        of: Outdated,
+        is_current: impl Fn(Seen) -> Option<bool> + Send + 'static,
+    ) {
+        let this = Arc::clone(self);
+        let deadline = Instant::now() + ANSWER_TAKES;
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let started = thread::Builder::new().name("taken".to_owned()).spawn(move || {
+            this.looking(of, || {
+                let file = this.open(of)?;
+                while !is_current(seen(file.cached().ok()?))? && Instant::now() < deadline {
+                    thread::sleep(PAUSE_MIN);
+                }
+                Some(())
+            });
+            _ = done.send(());
+        });
+        match started {
+            Ok(_) => _ = is_done.recv_timeout(ANSWER_TAKES),
+            Err(error) => log::warn!("no thread to look at ino {}: {error}", of.ino),
+        }
+    }
+
+    fn looking<T>(&self, of: Outdated, look: impl FnOnce() -> Option<T>) -> Option<T> {
+        let thread = thread_number();
+        self.enter(of, thread, How::Look);
+        let found = look();
+        self.leave(thread);
+        found
+    }
+
+    fn open(&self, of: Outdated) -> Option<KernelFile> {
+        match self.mount.kernel_file(of.ino.0, of.generation) {
+            Ok(file) => Some(file),
             // Nobody has it any more who could be shown anything.
-            Err(Errno::STALE) => return None,
+            Err(Errno::STALE) => None,
             Err(errno) => {
-                self.tell(end.ino, errno);
-                return None;
+                self.tell(of.ino, errno);
+                None
             }
-        };
+        }
+    }
+
+    fn look_and_ask(
+        self: &Arc<Self>,
+        of: Outdated,
+        is_current: impl Fn(Seen) -> Option<bool>,
+    ) -> Option<Seen> {
+        let file = Arc::new(self.open(of)?);
         let deadline = Instant::now() + PATIENCE;
         let (mut asked, mut pause) = (0, PAUSE_MIN);
         loop {
-            let has = file.size().ok()?;
-            if has <= now()? {
-                if end.told.is_some() {
-                    self.wait_while(deadline, |asking| asking.is_of(end.ino) && asking.how == How::Free);
+            let has = seen(file.cached().ok()?);
+            if is_current(has)? {
+                if of.end && of.told.is_some() {
+                    self.wait_while(deadline, |asking| asking.is_of(of.ino) && asking.how == How::Free);
                 }
                 return Some(has);
             }
-            if let Some(how) = self.next_question(end.ino) {
+            if let Some(how) = self.next_question(of) {
                 if asked == ASKED_MAX {
-                    log::debug!("the kernel has a later end of ino {} than there is: {has}", end.ino);
+                    log::debug!("the kernel does not take what there is of ino {}: it has {has:?}", of.ino);
                     return None;
                 }
                 asked += 1;
-                self.ask(end, how, Source::File(Arc::clone(&file)));
+                self.ask(of, how, Source::File(Arc::clone(&file)));
             }
             if Instant::now() > deadline {
-                log::warn!("the kernel does not ask for the end of ino {}", end.ino);
+                log::warn!("the kernel does not ask for ino {}", of.ino);
                 return None;
             }
             thread::sleep(pause);
@@ -181,7 +224,7 @@ impl Lowering {
 
     /// Waits until nothing that was asked of the kernel for `ino`, and no truncation here, can touch pages that it is given from
     /// here on. `open` is the file if it is open here: otherwise nobody reads pages of it.
-    pub fn wait(self: &Arc<Self>, ino: Ino, open: Option<EarlierEnd>) {
+    pub fn wait(self: &Arc<Self>, ino: Ino, open: Option<Outdated>) {
         if self.cut.lock().contains(&ino) {
             match open {
                 Some(end) => self.ask(end, How::Locked, Source::Handle),
@@ -204,12 +247,12 @@ impl Lowering {
 
     /// Whether anything is done with `ino` through the mount.
     pub fn uses(&self, ino: Ino) -> bool {
-        self.running.lock().iter().any(|asking| asking.end.ino == ino)
+        self.running.lock().iter().any(|asking| asking.of.ino == ino)
     }
 
     /// Waits until nothing is, for it keeps the mount from being unmounted; not for long.
     pub fn wait_unused(&self, ino: Ino) {
-        self.wait_while(Instant::now() + UNUSED_WITHIN, |asking| asking.end.ino == ino);
+        self.wait_while(Instant::now() + UNUSED_WITHIN, |asking| asking.of.ino == ino);
     }
 
     /// Whether a thread looks at what the kernel has, or has it ask. Where the kernel looks a file up for it, it has the file no more.
@@ -222,28 +265,29 @@ impl Lowering {
     /// On its way to the file it may ask for the root of the mount, as anybody does.
     pub fn turn(&self, thread: u32, ino: Ino) -> Turn {
         let mut running = self.running.lock();
-        let is_it = |asking: &&mut Asking| {
-            asking.thread == thread && asking.end.ino == ino && asking.how != How::Look
-        };
+        let is_it =
+            |asking: &&mut Asking| asking.thread == thread && asking.of.ino == ino && asking.how != How::Look;
         match running.iter_mut().find(is_it) {
             None => Turn::Other,
             Some(asking) if asking.stage == Stage::Refused => Turn::Never,
             Some(asking) => {
                 asking.stage = Stage::Answered;
                 if asking.how == How::Locked {
-                    self.is_locked(asking.end.ino);
+                    self.is_locked(asking.of.ino);
                 }
-                Turn::Now(asking.end)
+                Turn::Now(asking.of)
             }
         }
     }
 
-    /// How the kernel is to be asked next for the end of a file; `None` if it is being asked.
-    fn next_question(&self, ino: Ino) -> Option<How> {
+    /// How the kernel is to be asked next for an inode; `None` if it is being asked.
+    fn next_question(&self, of: Outdated) -> Option<How> {
         let running = self.running.lock();
-        let mut of_it = running.iter().filter(|asking| asking.is_of(ino)).peekable();
+        let mut of_it = running.iter().filter(|asking| asking.is_of(of.ino)).peekable();
         if of_it.peek().is_none() {
-            return Some(How::Locked);
+            // Who has to wait for an answer about a directory often holds its lock.
+            let is_directory = of.told.is_some_and(|told| told.kind == FileKind::Directory);
+            return Some(if is_directory { How::Free } else { How::Locked });
         }
         of_it.all(|asking| asking.is_stuck()).then_some(How::Free)
     }
@@ -260,17 +304,17 @@ impl Lowering {
     }
 
     /// Has the kernel ask, on a thread of its own: it drops pages before the call returns, and waits for READs of them.
-    fn ask(self: &Arc<Self>, end: EarlierEnd, how: How, source: Source) {
+    fn ask(self: &Arc<Self>, of: Outdated, how: How, source: Source) {
         let this = Arc::clone(self);
         // Entered here, so that it is seen as soon as this returns.
         let (begin, begins) = std::sync::mpsc::sync_channel(1);
-        let asked = thread::Builder::new().name("lower".to_owned()).spawn(move || {
+        let asked = thread::Builder::new().name("catch-up".to_owned()).spawn(move || {
             let thread = thread_number();
-            this.enter(end, thread, how);
+            this.enter(of, thread, how);
             _ = begin.send(());
             let file = match source {
                 Source::File(file) => Ok(file),
-                Source::Handle => this.mount.kernel_file(end.ino.0, end.generation).map(Arc::new),
+                Source::Handle => this.mount.kernel_file(of.ino.0, of.generation).map(Arc::new),
             };
             let asked = file.and_then(|file| match how {
                 How::Free | How::Look => file.refresh(),
@@ -281,18 +325,18 @@ impl Lowering {
                 },
             });
             if let Err(errno) = asked {
-                log::debug!("the end of ino {} is not here: {errno}", end.ino);
+                log::debug!("ino {} could not be asked for: {errno}", of.ino);
             }
             this.leave(thread);
         });
         match asked {
             Ok(_) => _ = begins.recv(),
-            Err(error) => log::warn!("no thread to lower the end of ino {}: {error}", end.ino),
+            Err(error) => log::warn!("no thread to have the kernel ask for ino {}: {error}", of.ino),
         }
     }
 
-    fn enter(&self, end: EarlierEnd, thread: u32, how: How) {
-        let asking = Asking { end, thread, how, stage: Stage::Queued, since: Instant::now() };
+    fn enter(&self, of: Outdated, thread: u32, how: How) {
+        let asking = Asking { of, thread, how, stage: Stage::Queued, since: Instant::now() };
         self.running.lock().push(asking);
     }
 
@@ -313,7 +357,7 @@ impl Lowering {
 impl Asking {
     /// Whether it may yet have pages of `ino` dropped.
     fn is_of(&self, ino: Ino) -> bool {
-        self.end.ino == ino && self.stage != Stage::Refused && self.how != How::Look
+        self.of.ino == ino && self.stage != Stage::Refused && self.how != How::Look
     }
 
     /// Whether it will not have the end lowered before something else happens: somebody holds the lock of the file for longer,
@@ -328,6 +372,11 @@ impl Asking {
     }
 }
 
+fn seen(cached: Cached) -> Seen {
+    let Cached { size, mode, uid, gid } = cached;
+    Seen { end: size, permissions: Permissions { mode, uid, gid } }
+}
+
 /// This thread, as the kernel names it in a request.
 fn thread_number() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
@@ -339,6 +388,8 @@ const UNUSED_WITHIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the lock of a file may be awaited.
 const QUEUED_MAX: Duration = Duration::from_millis(5);
+/// How long an answer takes from here to where the kernel takes it in.
+const ANSWER_TAKES: Duration = Duration::from_millis(20);
 /// How often the kernel is made to ask.
 const ASKED_MAX: u32 = 10;
 /// Between two looks.

@@ -1,0 +1,107 @@
+//! Checks of a volume that is in use.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+
+use crate::lab::{Lab, Mount};
+
+/// Everything that moves records: names made, moved, linked and removed, files that grow and are cut, open ones without a name.
+fn churn(mount: &Mount, round: u32, has_old: bool) {
+    let dir = mount.path(&format!("{}-{round}", mount.root.file_name().expect("a name").display()));
+    fs::create_dir(&dir).expect("made");
+    for number in 0..20u32 {
+        let path = dir.join(number.to_string());
+        fs::write(&path, vec![round as u8; 6000 * number as usize]).expect("written");
+        fs::hard_link(&path, mount.path("shared").join(format!("{round}-{number}"))).expect("linked");
+    }
+    let open = fs::File::open(dir.join("7")).expect("opened");
+    for number in 0..20u32 {
+        let (path, shared) =
+            (dir.join(number.to_string()), mount.path("shared").join(format!("{round}-{number}")));
+        match number % 4 {
+            0 => fs::remove_file(&path).expect("removed"),
+            1 => fs::rename(&path, dir.join(format!("new-{number}"))).expect("renamed"),
+            2 => fs::write(&path, "short").expect("cut"),
+            _ => {
+                fs::remove_file(&path).expect("removed");
+                fs::remove_file(&shared).expect("removed");
+            }
+        }
+    }
+    drop(open);
+    if has_old {
+        let old = mount.path(&format!("{}-{}", mount.root.file_name().expect("a name").display(), round - 2));
+        fs::remove_dir_all(old).expect("removed");
+    }
+}
+
+/// Goal: a check under load finds what a check at rest finds: nothing where nothing is wrong. Method: nodes that change everything a record
+/// can say and small segments that come and go, checked from the volume and from a mount point, with the content and without.
+#[test]
+fn a_volume_in_use_is_found_sound_and_left_alone() {
+    let Some(lab) = Lab::without_volume() else { return };
+    lab.holdfast(&["format", "vol", "--segment-size", "1M"]).expect_success();
+    let mounts = [lab.mount_with("a", "commit=0.05"), lab.mount_with("b", "commit=0.05")];
+    fs::create_dir(mounts[0].path("shared")).expect("made");
+    let is_over = AtomicBool::new(false);
+    let (mut checks, mut names) = (0, 0);
+    std::thread::scope(|scope| {
+        for (number, mount) in mounts.iter().enumerate() {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let rounds = (number as u32 * 1_000_000..).take_while(|_| !is_over.load(Ordering::Relaxed));
+                for (count, round) in rounds.enumerate() {
+                    churn(mount, round, count >= 2);
+                }
+            });
+        }
+        let until = Instant::now() + Duration::from_secs(6);
+        while Instant::now() < until {
+            for arguments in [&["fsck", "vol", "--json"][..], &["fsck", "b", "--data", "--json"]] {
+                let ended = lab.holdfast(arguments);
+                assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+                let found: Json = serde_json::from_str(&ended.out).expect("JSON");
+                assert_eq!((&found["clean"], &found["found"]), (&json!(true), &json!([])));
+                names = names.max(found["names"].as_u64().unwrap_or(0));
+                checks += 1;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(checks >= 4 && names > 40, "{checks} checks, {names} names: too little to mean anything");
+
+    // Nothing is repaired under those who use it.
+    let refused = lab.holdfast(&["fsck", "vol", "--repair"]);
+    assert_eq!(refused.code, 8);
+    assert!(refused.err.contains("unmount it everywhere"), "{}", refused.err);
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+    lab.holdfast(&["fsck", "vol", "--data"]).expect_success();
+}
+
+/// What a record of a mounted volume must not say is named, with a path.
+#[test]
+fn damage_of_a_volume_in_use_is_named() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    fs::create_dir(a.path("dir")).expect("made");
+    fs::write(a.path("dir/small"), "inline").expect("made");
+    fs::write(a.path("dir/large"), vec![7; 300_000]).expect("made");
+    fs::File::open(a.path("dir/large")).and_then(|file| file.sync_all()).expect("synced");
+    lab.holdfast(&["fsck", "a"]).expect_success();
+    for entry in fs::read_dir(lab.path("vol/segments")).expect("listed") {
+        let path = entry.expect("listed").path();
+        if fs::metadata(&path).expect("there").len() > 0 {
+            fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(4096)).expect("cut");
+        }
+    }
+    let ended = lab.holdfast(&["fsck", "vol", "--json"]);
+    assert_eq!(ended.code, 4, "{}", ended.err);
+    let found: Json = serde_json::from_str(&ended.out).expect("JSON");
+    let fault = &found["found"][0];
+    assert_eq!((&fault["kind"], &fault["path"]), (&json!("missing-data"), &json!("/dir/large")), "{found}");
+}

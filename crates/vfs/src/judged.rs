@@ -1,0 +1,220 @@
+//! Owners and permissions as the kernel has them.
+//!
+//! The kernel judges access by what it took last. It drops the attributes of an answer if it was answered others, wrote or
+//! cut the file, or had them taken back since it asked (fuse: `kernel_cache.rs`), and then judges by older ones, the answer to its very
+//! question notwithstanding. So an answer that tells of others than the kernel surely has is held back until the kernel
+//! was seen to have them. One that comes after a quiet time is not: it is taken unless something follows it within its
+//! way, and what this node takes back waits for that.
+
+use types::{Ino, Micros};
+
+use crate::core::Core;
+use crate::ends::Outdated;
+use crate::outputs::Invalidation;
+use crate::request::{Attr, Reply};
+
+/// What access is judged by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Permission bits, with setuid, setgid and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Permissions {
+    /// Of attributes.
+    pub fn of(attr: &Attr) -> Self {
+        Self { mode: attr.mode & 0o7777, uid: attr.uid, gid: attr.gid }
+    }
+}
+
+/// What is known of the permissions by which the kernel judges an inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged {
+    /// Those that it was told last.
+    told: Permissions,
+    /// Whether it has them.
+    taken: Taken,
+    /// When it was last answered or had anything taken back.
+    stirred: Micros,
+}
+
+/// Whether the kernel has what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// Perhaps not.
+    Unsure,
+    /// It does when the answer has come, unless something overtakes that.
+    Soon(Micros),
+    Sure,
+}
+
+impl Default for Judged {
+    fn default() -> Self {
+        Self { told: Permissions::default(), taken: Taken::Unsure, stirred: Micros::NEVER }
+    }
+}
+
+impl Judged {
+    /// What the kernel may do by itself is over, or something is taken back from it.
+    pub(crate) fn stir(&mut self, now: Micros) {
+        self.stirred = now;
+    }
+
+    /// The kernel is told of these, and may drop them.
+    fn tell(&mut self, permissions: Permissions, is_open: bool, now: Micros) {
+        if permissions != self.told {
+            self.taken = if self.is_quiet(is_open, now) { Taken::Soon(now) } else { Taken::Unsure };
+            self.told = permissions;
+        }
+        self.stirred = now;
+    }
+
+    /// Attributes with those that the kernel was told last.
+    pub(crate) fn told_last(&self, attr: Attr) -> Attr {
+        let Permissions { mode, uid, gid } = self.told;
+        Attr { mode: attr.mode & !0o7777 | mode, uid, gid, ..attr }
+    }
+
+    /// The kernel is told of these, and takes them whatever else there is.
+    fn give(&mut self, permissions: Permissions, now: Micros) {
+        *self = Self { told: permissions, taken: Taken::Sure, stirred: now };
+    }
+
+    /// Whether answers, or what the kernel does by itself, can have crossed no question that comes now. That of a file that
+    /// is open may be written to.
+    fn is_quiet(&self, is_open: bool, now: Micros) -> bool {
+        !is_open && self.stirred != Micros::NEVER && now.since(self.stirred) >= QUIET
+    }
+
+    /// Whether the kernel may go on judging by others if it were told of these.
+    fn may_miss(&self, permissions: Permissions, is_open: bool, now: Micros) -> bool {
+        match permissions == self.told {
+            true => self.taken == Taken::Unsure,
+            false => !self.is_quiet(is_open, now),
+        }
+    }
+}
+
+impl Core {
+    /// The kernel is told of attributes.
+    pub(crate) fn note_permissions(&mut self, attr: &Attr) {
+        let now = self.clock.now;
+        if let Some(known) = self.known.get_mut(&attr.ino) {
+            known.judged.tell(Permissions::of(attr), known.is_open(), now);
+        }
+    }
+
+    /// The kernel is told of an inode, perhaps for the first time: then it has the permissions that it is told.
+    pub(crate) fn note_entry_permissions(&mut self, attr: &Attr) {
+        let now = self.clock.now;
+        let known = self.known.note(attr.ino);
+        match known.lookups == 0 && !known.is_open() && attr.ino != Ino::ROOT {
+            true => known.judged.give(Permissions::of(attr), now),
+            false => self.note_permissions(attr),
+        }
+    }
+
+    /// `reply` answers a SETATTR, whose attributes the kernel takes from no matter what.
+    pub fn attributes_set(&mut self, reply: &Reply) {
+        let now = self.clock.now;
+        if let Reply::Attr(attr, _) = reply
+            && let Some(known) = self.known.get_mut(&attr.ino)
+        {
+            known.judged.give(Permissions::of(attr), now);
+        }
+    }
+
+    /// What is to be done before `reply` is given to the kernel, whether for its end of the file, after what
+    /// [`later_end`](Self::later_end) asks for, or for what it judges by; until the kernel [is](Self::is_current).
+    pub fn outdated(&mut self, reply: &Reply) -> Option<Outdated> {
+        let attr = match reply {
+            Reply::Attr(attr, _) => attr,
+            Reply::Entry(entry) | Reply::Created(entry, _) => &entry.attr,
+            _ => return None,
+        };
+        let end = self.tells_earlier_end(attr);
+        let known = self.known.get(&attr.ino)?;
+        // Whatever changes from here on is told by a later answer.
+        let permissions = known.judged.taken == Taken::Unsure;
+        let generation = known.end.generation();
+        let of = Outdated { ino: attr.ino, generation, told: Some(*attr), end, permissions };
+        if !end && !permissions {
+            return None;
+        }
+        if of.end {
+            // The kernel drops pages then: what gives the right to them back has to wait for that.
+            self.note_served(of.ino);
+        }
+        Some(of)
+    }
+
+    /// Whether the kernel may go on judging by others if it were told of these attributes.
+    pub(crate) fn may_miss_permissions(&self, attr: &Attr) -> bool {
+        let now = self.clock.now;
+        self.known
+            .get(&attr.ino)
+            .filter(|known| known.lookups > 0 || known.is_open())
+            .is_some_and(|known| known.judged.may_miss(Permissions::of(attr), known.is_open(), now))
+    }
+
+    /// Those by which the kernel is to judge: those that are here, or that it was told last.
+    pub(crate) fn permissions_now(&mut self, ino: Ino) -> Option<Permissions> {
+        let here = self.attr_here(ino).map(|(attr, _)| Permissions::of(&attr));
+        here.or_else(|| self.known.get(&ino).map(|known| known.judged.told))
+    }
+
+    /// The kernel was seen to have these.
+    pub(crate) fn permissions_seen(&mut self, ino: Ino, permissions: Permissions) {
+        if let Some(known) = self.known.get_mut(&ino)
+            && known.judged.told == permissions
+        {
+            known.judged.taken = Taken::Sure;
+        }
+    }
+
+    /// Nobody can look at what the kernel has: it is believed to have what it was told.
+    pub fn unseen(&mut self, of: Outdated) {
+        if let Some(known) = self.known.get_mut(&of.ino) {
+            known.judged.taken = Taken::Sure;
+        }
+    }
+
+    /// Something is about to be taken back: the answers that it may overtake are waited for first, where the kernel is to
+    /// judge by them.
+    pub(crate) fn wait_for_answers(&mut self, list: Vec<Invalidation>) -> Vec<Invalidation> {
+        let now = self.clock.now;
+        let mut waits = Vec::new();
+        for invalidation in &list {
+            let (Invalidation::Attr { ino } | Invalidation::Directory { ino } | Invalidation::Pages { ino }) =
+                invalidation
+            else {
+                continue;
+            };
+            let Some(known) = self.known.get_mut(ino) else { continue };
+            known.judged.stir(now);
+            if let Taken::Soon(since) = known.judged.taken
+                && now.since(since) < ON_ITS_WAY
+            {
+                let generation = known.end.generation();
+                waits.push(Invalidation::Taken { ino: *ino, generation });
+            }
+            if let Taken::Soon(_) = known.judged.taken {
+                known.judged.taken = Taken::Sure;
+            }
+        }
+        if waits.is_empty() {
+            return list;
+        }
+        waits.extend(list);
+        waits
+    }
+}
+
+/// A question of the kernel takes less, from its thought to its arrival.
+const QUIET: Micros = Micros(1_000_000);
+/// An answer takes less.
+const ON_ITS_WAY: Micros = Micros(100_000);
