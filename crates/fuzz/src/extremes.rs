@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use crate::script;
 use crate::traffic::traffic;
 
-/// Numbers as the codec writes them: the largest, the one before, the largest signed one, the largest of 32 bits.
-const NUMBERS: [&[u8]; 4] = [
+/// Numbers as the codec writes them: the largest, the one before, the largest signed one, the one behind it, the largest of
+/// 32 bits.
+const NUMBERS: [&[u8]; 5] = [
     &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
     &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
     &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+    &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01],
     &[0xff, 0xff, 0xff, 0xff, 0x0f],
 ];
 
@@ -38,7 +40,8 @@ pub fn volumes() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Conversations: in a few messages of each kind in `conversation` each byte replaced.
+/// Conversations: in a few messages of each kind in `conversation` each byte replaced, and the same said before the message
+/// as it was: then more comes of it.
 pub fn conversations(conversation: &[u8]) -> impl Iterator<Item = Vec<u8>> + use<> {
     let pieces: Vec<Vec<u8>> = script::pieces(conversation).into_iter().map(<[u8]>::to_vec).collect();
     let mut kinds: BTreeMap<u8, usize> = BTreeMap::new();
@@ -54,8 +57,12 @@ pub fn conversations(conversation: &[u8]) -> impl Iterator<Item = Vec<u8>> + use
         let (before, behind) = (pieces[..at].concat(), pieces[at + 1..].concat());
         let payload = script::payload(&pieces[at]).unwrap_or_default().to_vec();
         let changed: Vec<_> = spliced(&payload).collect();
-        changed.into_iter().map(move |payload| {
-            [before.clone(), crate::targets::wire::frame(&payload), behind.clone()].concat()
+        let whole = crate::targets::wire::frame(&payload);
+        changed.into_iter().flat_map(move |payload| {
+            let frame = crate::targets::wire::frame(&payload);
+            let instead = [&before[..], &frame, &behind].concat();
+            let besides = [&before[..], &frame, &whole, &behind].concat();
+            [instead, besides]
         })
     })
 }

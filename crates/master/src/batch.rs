@@ -59,7 +59,7 @@ impl Master {
         let kept = &kept[..];
         let Some(applied) = self.members.get(&node).map(|m| m.record.batch) else { return };
         if seq > applied {
-            if seq.0 != applied.0 + 1 {
+            if seq.0 - 1 != applied.0 {
                 let reason = format!("batch {seq} does not follow {applied}");
                 return self.refuse_batch(node, seq, reason);
             }

@@ -55,13 +55,14 @@ impl Master {
             return;
         }
         let stored: u64 = listed.iter().map(|(_, len)| len).sum();
-        let live: u64 = records.values().map(|record| record.live_bytes).sum();
+        // Members say how much lives, and one may say anything.
+        let live = records.values().fold(0u64, |sum, record| sum.saturating_add(record.live_bytes));
         let longest = listed.iter().map(|(_, len)| *len).max().unwrap_or(0);
         let slack = longest * self.members.len() as u64;
         let space = self.config.store.space().unwrap_or(chunk::Space { free_bytes: 0, total_bytes: 0 });
         // With little room left whatever there is to gain is worth it.
         let spare = if space.free_bytes < space.total_bytes / 8 { live / 20 } else { live / 5 + slack };
-        if stored <= live + spare {
+        if stored <= live.saturating_add(spare) {
             return;
         }
         let owned = self.owned_segments();

@@ -39,6 +39,21 @@ impl Debt {
 }
 
 impl Master {
+    /// A member that may stay is renewed.
+    pub(crate) fn on_ping(&mut self, node: NodeId, store_wait: Micros) {
+        let (now, lease) = (self.clock.now, self.config.lease);
+        let Some(member) = self.members.get_mut(&node).filter(|member| member.standing == Standing::Good)
+        else {
+            return;
+        };
+        member.renewed_at = now;
+        if store_wait.0 >= lease.0 / STORE_WAIT_PART {
+            log::warn!("node {node} has waited for its store for {} ms", store_wait.0 / 1000);
+            member.store_waited_at = Some(now);
+        }
+        self.send(node, FromMaster::Pong { token_share: self.token_share() });
+    }
+
     /// Revokes to one node go out together.
     pub(crate) fn queue_revoke(&mut self, node: NodeId, resource: ResourceId, to: LockMode) {
         if let Some(member) = self.members.get_mut(&node) {
@@ -76,10 +91,19 @@ impl Master {
         let Some(member) = self.members.get(&node) else { return Micros::NEVER };
         let ends = self.lease_ends(member);
         let due = match (&member.standing, since) {
-            (Standing::Good, Some(since)) => ends.min(since + self.config.lease).max(since),
+            (Standing::Good, Some(since)) => ends.min(self.patience_ends(member, since)).max(since),
             (Standing::Good, None) | (Standing::Leaving { .. }, _) => ends,
         };
         due.max(self.grace_until)
+    }
+
+    /// Until when a member that is renewed is waited for, of whom something is wanted since then: a lease, and while it
+    /// waits for its store a lease after it last said so. Its content would be lost if it were sent away, and others
+    /// may wait for the same store.
+    fn patience_ends(&self, member: &Member, since: Micros) -> Micros {
+        let from = member.store_waited_at.map_or(since, |at| at.max(since));
+        let most = since + Micros(self.config.lease.0 * STORE_PATIENCE);
+        most.min(from + self.config.lease)
     }
 
     /// When the lease that was last granted to a member has ended everywhere.
@@ -143,3 +167,8 @@ impl Master {
         }
     }
 }
+
+/// Part of a lease from which on a wait for the store is one.
+const STORE_WAIT_PART: u64 = 10;
+/// Leases that a node is waited for whose store does not answer, at most.
+pub const STORE_PATIENCE: u64 = 6;

@@ -21,6 +21,8 @@ pub(crate) struct Member {
     /// When its lease was last renewed, not before what asked for that was sent: it may use its tokens for a lease from
     /// then on, not longer.
     pub renewed_at: Micros,
+    /// When it last said that it waits for its store.
+    pub store_waited_at: Option<Micros>,
     /// Whether it may stay.
     pub standing: Standing,
     /// What it says that it holds, while it comes back after its connection broke.
@@ -137,6 +139,7 @@ impl Master {
             durable: BatchSeq(0),
             record,
             renewed_at: self.clock.now,
+            store_waited_at: None,
             standing: Standing::Good,
             resuming: None,
             acked: OpSeq(0),

@@ -22,16 +22,6 @@ pub(crate) struct Resuming {
 }
 
 impl Master {
-    pub(crate) fn on_ping(&mut self, node: NodeId) {
-        let now = self.clock.now;
-        if let Some(member) = self.members.get_mut(&node)
-            && member.standing == Standing::Good
-        {
-            member.renewed_at = now;
-            self.send(node, FromMaster::Pong { token_share: self.token_share() });
-        }
-    }
-
     /// A connection in the name of a member.
     pub(crate) fn resume(&mut self, peer: PeerId, newcomer: Newcomer) {
         let node = newcomer.rejoin;

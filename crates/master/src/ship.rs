@@ -95,8 +95,7 @@ impl Master {
     fn forget_results(&mut self, node: NodeId) -> Vec<OwnWrite> {
         let Some(member) = self.members.get_mut(&node) else { return Vec::new() };
         let acked = member.acked;
-        let done: Vec<OpSeq> = member.results.range(..=acked).copied().collect();
-        member.results = member.results.split_off(&OpSeq(acked.0 + 1));
+        let done: Vec<OpSeq> = member.results.extract_if(..=acked, |_| true).collect();
         done.into_iter().map(|seq| (Key::OpResult(node, seq), None)).collect()
     }
 

@@ -255,7 +255,7 @@ impl Master {
     pub(crate) fn dispatch(&mut self, node: NodeId, message: ToMaster) {
         match message {
             ToMaster::Hello { .. } => self.expel(node, "it said hello twice".to_owned()),
-            ToMaster::Ping {} => self.on_ping(node),
+            ToMaster::Ping { store_wait_us } => self.on_ping(node, Micros(store_wait_us)),
             ToMaster::Acquire { request, want, ahead } => self.try_acquire(node, request, want, ahead),
             ToMaster::More { dir, after } => self.on_more(node, dir, after),
             ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),
@@ -511,7 +511,7 @@ fn is_deferred(message: &ToMaster) -> bool {
         | ToMaster::CancelLock { .. }
         | ToMaster::Closed { .. } => true,
         ToMaster::Hello { .. }
-        | ToMaster::Ping {}
+        | ToMaster::Ping { .. }
         | ToMaster::Batch { .. }
         | ToMaster::BatchPart { .. }
         | ToMaster::Release { .. }

@@ -22,6 +22,8 @@ fn is_pong(message: &FromMaster) -> bool {
     matches!(message, FromMaster::Pong { .. })
 }
 
+const PING: ToMaster = ToMaster::Ping { store_wait_us: 0 };
+
 /// A holds the root in EX, and B has just asked for it.
 fn wanted() -> Rig {
     let mut rig = Rig::new();
@@ -51,13 +53,39 @@ fn a_node_that_was_renewed_meanwhile_keeps_its_lease_and_gets_no_other() {
     for _ in 0..9 {
         assert!(!has(&rig.wait(), is_end));
     }
-    assert!(has(&rig.tell(A, ToMaster::Ping {}), is_pong), "it may still answer in time");
+    assert!(has(&rig.tell(A, PING), is_pong), "it may still answer in time");
     for _ in 0..2 {
         assert!(!has(&rig.wait(), is_end), "it may use its tokens");
     }
-    assert!(!has(&rig.tell(A, ToMaster::Ping {}), is_pong), "not for longer");
+    assert!(!has(&rig.tell(A, PING), is_pong), "not for longer");
     assert!(rig.master.poll_timeout() > rig.now, "it is not asked again at once");
     assert_eq!(ends_after(&mut rig), 8, "a lease after the ping that was answered");
+}
+
+/// Goal: who cannot give back because his store stands still is waited for as long as he says so, and not for ever.
+#[test]
+fn a_node_that_waits_for_its_store_is_waited_for() {
+    let waiting = ToMaster::Ping { store_wait_us: 4_000_000 };
+    let renewed = |rig: &mut Rig, ping: &ToMaster| {
+        (0..3).all(|_| !has(&rig.wait(), is_end)) && has(&rig.tell(A, ping.clone()), is_pong)
+    };
+    let mut rig = wanted();
+    for _ in 0..8 {
+        assert!(renewed(&mut rig, &waiting));
+    }
+    // It has been asked 24 seconds ago. Its store works again, and it has a lease from there.
+    for _ in 0..3 {
+        assert!(renewed(&mut rig, &PING));
+    }
+    assert!(!renewed(&mut rig, &PING), "12 s after it last waited");
+    assert_eq!(ends_after(&mut rig), 7, "a lease after the ping that was answered");
+
+    let mut rig = wanted();
+    for _ in 0..19 {
+        assert!(renewed(&mut rig, &waiting));
+    }
+    assert!(!renewed(&mut rig, &waiting), "six leases are enough");
+    assert_eq!(ends_after(&mut rig), 7);
 }
 
 #[test]
@@ -65,7 +93,7 @@ fn others_are_renewed_all_the_time() {
     let mut rig = wanted();
     for _ in 0..15 {
         rig.wait();
-        assert!(has(&rig.tell(B, ToMaster::Ping {}), is_pong));
+        assert!(has(&rig.tell(B, PING), is_pong));
     }
 }
 

@@ -5,8 +5,8 @@
 //! truncation change: each file has a stream of its own (invariant 3). The times a user sees are the later
 //! of the two halves'.
 
-use chunk::ExtentMap;
-use types::{Ino, Name, Timespec, codec_enum, codec_struct};
+use chunk::{ExtentMap, FILE_SIZE_MAX};
+use types::{CodecError, Decode, Decoder, Encode, Encoder, Ino, Name, Timespec, codec_enum, codec_struct};
 
 use crate::cookie::Cookie;
 
@@ -102,7 +102,34 @@ pub struct Content {
     pub body: Body,
 }
 
-codec_struct!(Content { size, mtime, atime, ctime, body });
+impl Encode for Content {
+    fn encode(&self, out: &mut Encoder) {
+        let Self { size, mtime, atime, ctime, body } = self;
+        size.encode(out);
+        mtime.encode(out);
+        atime.encode(out);
+        ctime.encode(out);
+        body.encode(out);
+    }
+}
+
+impl Decode for Content {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
+        let content = Self {
+            size: u64::decode(input)?,
+            mtime: Timespec::decode(input)?,
+            atime: Timespec::decode(input)?,
+            ctime: Timespec::decode(input)?,
+            body: Body::decode(input)?,
+        };
+        for (what, value) in [("file size", content.size), ("stored bytes", content.body.stored_bytes())] {
+            if value > FILE_SIZE_MAX {
+                return Err(CodecError::OutOfRange { what, value });
+            }
+        }
+        Ok(content)
+    }
+}
 
 /// The bytes of a file, or where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -174,6 +174,7 @@ fn status(shell: &Shell) -> Json {
         "unflushed_files": snapshot.unflushed_files,
         "tokens": snapshot.tokens,
         "waiting": snapshot.waiting,
+        "store_wait_seconds": snapshot.store_wait.0 as f64 / 1e6,
         "uptime_seconds": shell.started.elapsed().as_secs_f64(),
         "version": env!("CARGO_PKG_VERSION"),
     });

@@ -45,7 +45,7 @@ fn garbage_on_the_socket_disturbs_nobody() {
     let (a, b) = (scratch.mount("a"), scratch.mount("b"));
     let volume = scratch.open();
     let hello = wire::encode_frame(&wire::ToMaster::Bye {});
-    let mut flipped = wire::encode_frame(&wire::ToMaster::Ping {});
+    let mut flipped = wire::encode_frame(&wire::ToMaster::Ping { store_wait_us: 0 });
     let last = flipped.len() - 1;
     flipped[last] ^= 0x55;
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &[0xff; 64], &hello, &flipped] {

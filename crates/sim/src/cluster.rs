@@ -86,6 +86,8 @@ struct Node {
     paused_until: Micros,
     /// Until then nothing reaches the master, or the node.
     cut_until: [Micros; 2],
+    /// No sync of its segments ends before.
+    store_stands_until: Micros,
     /// How slow messages to the master, and to the node, are.
     slow: [faults::Slow; 2],
     /// It is to connect when it can.
@@ -235,6 +237,7 @@ impl Cluster {
             drift: 0,
             paused_until: Micros(0),
             cut_until: [Micros(0); 2],
+            store_stands_until: Micros(0),
             slow: Default::default(),
             must_connect: false,
             is_closed: false,
@@ -571,7 +574,7 @@ impl Cluster {
     fn open_queues(&self, node: &Node) -> [bool; 4] {
         let goes = node.paused_until <= self.now;
         let [may_send, may_hear] = node.cut_until.map(|until| until <= self.now);
-        let may_sync = self.store_busy_until <= self.now;
+        let may_sync = self.store_busy_until.max(node.store_stands_until) <= self.now;
         [
             may_send && !node.to_master.is_empty(),
             goes && may_hear && !node.from_master.is_empty(),
@@ -734,7 +737,8 @@ impl Cluster {
         let alive = || self.nodes.iter().filter(|n| n.is_up);
         let timers = alive().filter(|n| n.paused_until <= self.now);
         let nodes = timers.map(|n| n.moment_of(n.core.poll_timeout()));
-        let faults = alive().flat_map(|n| [n.paused_until, n.cut_until[0], n.cut_until[1]]);
+        let faults =
+            alive().flat_map(|n| [n.paused_until, n.cut_until[0], n.cut_until[1], n.store_stands_until]);
         let faults = faults.chain([self.store_busy_until]).chain(self.old_links.iter().map(|link| link.due));
         let faults = faults.filter(|until| *until > self.now).min().unwrap_or(Micros::NEVER);
         let master = self.master.as_ref().map_or(Micros::NEVER, Master::poll_timeout);

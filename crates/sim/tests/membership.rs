@@ -38,6 +38,17 @@ fn read(cluster: &mut Cluster, node: usize, ino: Ino) -> Vec<u8> {
     }
 }
 
+/// A file with tokens of its own, open on node 0, which has so much to store of it that a segment is needed.
+fn with_content_to_store(cluster: &mut Cluster) -> Ino {
+    assert!(matches!(lookup(cluster, 1, b"f"), Reply::NoEntry(_)));
+    let (ino, _) = create(cluster, 0, b"f");
+    assert!(matches!(cluster.call(0, Request::Fsync { ino }), Reply::Done));
+    let data = WriteData(vec![7; 100_000].into());
+    let write = Request::Write { ino, offset: 0, data, append: false, kill_privileges: None };
+    assert!(matches!(cluster.call(0, write), Reply::Written { .. }));
+    ino
+}
+
 fn wait_until(cluster: &mut Cluster, until: Micros) {
     while cluster.clock().now < until {
         cluster.step();
@@ -121,5 +132,38 @@ fn member_whose_connection_broke_resumes() {
             assert!(matches!(cluster.call(0, Request::Release { ino, handle, flock: None }), Reply::Done));
         }
         assert_eq!(cluster.figures().memberships_lost, 0, "seed {seed}");
+    }
+}
+
+/// Goal: content that a store will not take for longer than a lease is waited for by who wants it, and not lost.
+#[test]
+fn a_store_that_stands_still_for_three_leases_costs_time_alone() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed);
+        let ino = with_content_to_store(&mut cluster);
+        let begun = cluster.clock().now;
+        cluster.stop_store(0, Micros(30_000_000));
+        let first = Request::Read { ino, offset: 0, len: 100, noatime: false };
+        match cluster.call(1, first) {
+            Reply::ReadJob(job) => assert_eq!(job.parts.len(), 1, "seed {seed}: from where it was stored"),
+            other => panic!("seed {seed}: read answered {other:?}"),
+        }
+        assert!(cluster.clock().now.since(begun) >= Micros(30_000_000), "seed {seed}: it was not stored");
+        let figures = cluster.figures();
+        assert_eq!(figures.memberships_lost, 0, "seed {seed}: {figures:?}");
+    }
+}
+
+/// Goal: a store that never answers holds nobody else up for ever.
+#[test]
+fn a_store_that_stands_still_is_not_waited_for_without_end() {
+    for seed in 0..5 {
+        let mut cluster = cluster(seed);
+        let ino = with_content_to_store(&mut cluster);
+        let begun = cluster.clock().now;
+        cluster.stop_store(0, Micros(300_000_000));
+        let _ = cluster.call(1, Request::Read { ino, offset: 0, len: 100, noatime: false });
+        let waited = cluster.clock().now.since(begun);
+        assert!((60_000_000..75_000_000).contains(&waited.0), "seed {seed}: {waited}");
     }
 }

@@ -244,7 +244,7 @@ impl Core {
         self.log_atimes(&part);
         match part.last() {
             Some(last) if part.len() == PART => {
-                self.cache.atimes.next = Ino(last.0 + 1);
+                self.cache.atimes.next = Ino(last.0.saturating_add(1));
                 false
             }
             Some(_) | None => {

@@ -172,6 +172,8 @@ pub struct Snapshot {
     pub tokens: u64,
     /// Requests that wait.
     pub waiting: u64,
+    /// How long the oldest call to the store has been under way.
+    pub store_wait: Micros,
 }
 
 impl Core {
@@ -356,6 +358,7 @@ impl Core {
             unstored_bytes: self.content_in_memory() as u64,
             tokens: self.tokens.len() as u64,
             waiting: self.parked.len() as u64,
+            store_wait: self.store_wait(),
         }
     }
 

@@ -99,6 +99,12 @@ impl Core {
         self.flushes.iter().filter(|(_, flush)| has(flush)).map(|(job, _)| *job).next_back()
     }
 
+    /// How long the oldest sync has been under way.
+    pub(crate) fn store_wait(&self) -> Micros {
+        let oldest = self.flushes.values().map(|flush| flush.started).min();
+        oldest.map_or(Micros(0), |started| self.clock.now.since(started))
+    }
+
     /// Has the writer's last segments sealed although nothing of them is to be logged.
     pub(crate) fn seal_segments(&mut self) {
         let Some(plan) = self.writer.as_ref().map(|w| w.sync_plan()).filter(|plan| !plan.is_empty()) else {

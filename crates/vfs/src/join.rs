@@ -221,7 +221,8 @@ impl Core {
     pub(crate) fn renew_lease(&mut self) {
         if self.link == Link::Up && self.ping_due() <= self.clock.now {
             self.lease.ping_sent = Some(self.clock.now);
-            self.send(ToMaster::Ping {});
+            let store_wait_us = self.store_wait().0;
+            self.send(ToMaster::Ping { store_wait_us });
         }
     }
 

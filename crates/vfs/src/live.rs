@@ -517,7 +517,8 @@ impl FileMap {
         let added = u64::from(extent.len());
         let freed = self.pages.entry(page).or_default().insert(extent);
         deltas.on_freed(&freed);
-        self.mapped_bytes = self.mapped_bytes + added - freed.bytes();
+        // The record that it began from may have told less than there is.
+        self.mapped_bytes = (self.mapped_bytes + added).saturating_sub(freed.bytes());
     }
 
     fn punch(&mut self, range: Range<u64>, deltas: &mut LiveDeltas) {
@@ -526,7 +527,7 @@ impl FileMap {
             let freed = extents.punch(range.clone());
             if !freed.is_empty() {
                 self.changed.insert(*page);
-                self.mapped_bytes -= freed.bytes();
+                self.mapped_bytes = self.mapped_bytes.saturating_sub(freed.bytes());
                 deltas.on_freed(&freed);
             }
         }

@@ -85,10 +85,13 @@ impl WriteLog {
     pub fn append(&mut self, change: Change) {
         let Some(key) = LogKey::of(&change) else {
             match change {
-                Change::AddLive { segment, bytes } => *self.live.entry(segment).or_default() += bytes,
+                Change::AddLive { segment, bytes } => {
+                    let live = self.live.entry(segment).or_default();
+                    *live = live.saturating_add(bytes);
+                }
                 Change::AddTotals { bytes, inodes } => {
-                    self.total_bytes += bytes;
-                    self.total_inodes += inodes;
+                    self.total_bytes = self.total_bytes.saturating_add(bytes);
+                    self.total_inodes = self.total_inodes.saturating_add(inodes);
                 }
                 _ => {}
             }

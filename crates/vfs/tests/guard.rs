@@ -80,7 +80,7 @@ fn sent(core: &mut Core) -> Vec<ToMaster> {
 }
 
 fn pings(messages: &[ToMaster]) -> usize {
-    messages.iter().filter(|message| matches!(message, ToMaster::Ping {})).count()
+    messages.iter().filter(|message| matches!(message, ToMaster::Ping { .. })).count()
 }
 
 #[test]

@@ -27,8 +27,12 @@ pub enum ToMaster {
         /// Device of the mount, `major:minor`, which names its control socket.
         device: String,
     },
-    /// Keeps the lease when there is nothing else to say.
-    Ping {},
+    /// Keeps the lease.
+    Ping {
+        /// Microseconds that the oldest call to the store that has not returned has been under way, 0 without one: who is owed
+        /// something may have to wait for that.
+        store_wait_us: u64,
+    },
     /// Asks for what is needed to serve an inode.
     Acquire {
         /// Number of the request, the sender's own.
@@ -156,7 +160,7 @@ pub enum ToMaster {
 
 codec_enum!(ToMaster, "message to the master", {
     1 => Hello { version, volume, rejoin, epoch, pid, pid_start, label, device },
-    2 => Ping {},
+    2 => Ping { store_wait_us },
     3 => Acquire { request, want, ahead },
     4 => More { dir, after },
     5 => Fetch { request, what },
@@ -206,7 +210,7 @@ impl ToMaster {
     pub const fn kind(&self) -> usize {
         match self {
             Self::Hello { .. } => 0,
-            Self::Ping {} => 1,
+            Self::Ping { .. } => 1,
             Self::Acquire { .. } => 2,
             Self::More { .. } => 3,
             Self::Fetch { .. } => 4,

@@ -255,6 +255,11 @@ impl Cluster {
         self.slow_store = Slow { until: self.now + time, gap };
     }
 
+    /// No sync of a node's segments ends for so long.
+    pub fn stop_store(&mut self, index: usize, time: Micros) {
+        self.nodes[index].store_stands_until = self.now + time;
+    }
+
     pub(super) fn delay(&mut self, index: usize, direction: usize) {
         let Slow { until, gap } = self.nodes[index].slow[direction];
         if until > self.now {
@@ -300,6 +305,7 @@ impl Cluster {
         let node = &mut self.nodes[index];
         node.paused_until = Micros(0);
         node.cut_until = [Micros(0); 2];
+        node.store_stands_until = Micros(0);
         node.slow = Default::default();
     }
 

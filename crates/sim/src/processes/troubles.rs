@@ -30,13 +30,15 @@ pub enum Trouble {
     LinkSlow,
     /// Syncs are slow for a while.
     StoreSlow,
+    /// The store takes nothing of a node for a while, as long as several leases.
+    StoreStands,
     /// A call of a store fails.
     Store(StoreFault),
 }
 
 impl Trouble {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::MasterDies,
         Self::NodeDies,
         Self::NodeLeaves,
@@ -50,6 +52,7 @@ impl Trouble {
         Self::ConnectionLeft,
         Self::LinkSlow,
         Self::StoreSlow,
+        Self::StoreStands,
         Self::Store(StoreFault::WriteFull),
         Self::Store(StoreFault::WriteError),
         Self::Store(StoreFault::CreateFull),
@@ -75,6 +78,7 @@ impl Trouble {
             Self::ConnectionLeft => "a connection is left with messages in it",
             Self::LinkSlow => "messages are slow",
             Self::StoreSlow => "syncs are slow",
+            Self::StoreStands => "a node's store stands still",
             Self::Store(StoreFault::WriteFull) => "a segment's write finds no room",
             Self::Store(StoreFault::WriteError) => "a segment's write fails",
             Self::Store(StoreFault::CreateFull) => "a segment finds no room",
@@ -197,7 +201,8 @@ impl Runner {
             | Trouble::ConnectionBreaks
             | Trouble::ConnectionLeft
             | Trouble::LinkSlow
-            | Trouble::StoreSlow => self.disturb(trouble),
+            | Trouble::StoreSlow
+            | Trouble::StoreStands => self.disturb(trouble),
         }
     }
 
@@ -223,6 +228,7 @@ impl Runner {
                 let gap = [1_000, 20_000, 300_000][cluster.random(3) as usize];
                 cluster.slow_down(node, cut, gap, time);
             }
+            Trouble::StoreStands => cluster.stop_store(node, time),
             Trouble::StoreSlow => {
                 let gap = [10_000, 200_000, 3_000_000][cluster.random(3) as usize];
                 cluster.slow_down_store(gap, time);

@@ -111,6 +111,12 @@ impl<'a> Runner<'a> {
         Ok(report)
     }
 
+    fn takes(&mut self, input: &[u8]) -> Duration {
+        let began = worked();
+        let _ = execute(self.target, input, self.meter);
+        worked() - began
+    }
+
     /// Whether the outcome is a new one.
     fn execute(&mut self, input: &[u8], limits: Limits, report: &mut Report) -> Result<bool, Box<Finding>> {
         report.executions += 1;
@@ -120,7 +126,10 @@ impl<'a> Runner<'a> {
         report.slowest_us = report.slowest_us.max(took.as_micros() as u64);
         report.memory_max = report.memory_max.max(memory);
         let result = match result {
-            Ok(_) if took > limits.each => Err(format!("took {} ms", took.as_millis())),
+            // A machine that stands still is counted as work in some guests: what is slow is slow again.
+            Ok(_) if took > limits.each && self.takes(input) > limits.each => {
+                Err(format!("took {} ms", took.as_millis()))
+            }
             result => result,
         };
         match result {
