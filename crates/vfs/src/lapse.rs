@@ -273,8 +273,9 @@ impl Core {
         self.disowner = crate::disown::Disowner::default();
         for job in self.jobs.values_mut() {
             job.forget_master();
-            if matches!(job.purpose, Purpose::Renamed(_)) {
-                // Who waited for it was answered; the number is another operation's by and by.
+            if matches!(job.purpose, Purpose::Renamed(_) | Purpose::Release(_)) {
+                // Who waited for it was answered; the number is another operation's by and by, and the right may be given
+                // back again, which takes an invalidation of its own.
                 job.purpose = Purpose::Alone;
             }
         }

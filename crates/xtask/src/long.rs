@@ -1,5 +1,6 @@
 //! `cargo xtask fuzz`, `cargo xtask sim` and `cargo xtask long`: the long forms of tests whose short forms `cargo test` runs.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -123,6 +124,14 @@ pub fn run(words: &[&str]) -> Result<(), String> {
         0 => Ok(()),
         count => Err(format!("{count} of {} failed", rows.len())),
     }
+}
+
+/// The command as it is shipped, built if it is not there.
+pub fn release_binary() -> Result<PathBuf, String> {
+    cargo(&["build", "--quiet", "--release", "-p", "holdfast"], &[])?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| xtask::root().join("target"), PathBuf::from);
+    Ok(target.join("release/holdfast"))
 }
 
 fn minutes(time: Duration) -> f64 {

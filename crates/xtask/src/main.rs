@@ -1,5 +1,6 @@
-//! `cargo xtask layers`, `tidy [--update]`, `sim [--seeds N]`, `try`, `fuzz`, `long`.
+//! `cargo xtask layers`, `tidy [--update]`, `sim [--seeds N]`, `try`, `fuzz`, `long`, `apps`.
 
+mod apps;
 mod long;
 mod try_it;
 
@@ -30,6 +31,7 @@ fn run(words: &[&str]) -> Result<Vec<String>, String> {
         ["try", rest @ ..] => return try_it::run(rest).map(|()| Vec::new()),
         ["fuzz", rest @ ..] => return long::fuzz(rest).map(|()| Vec::new()),
         ["sim", rest @ ..] => return long::trials(rest).map(|()| Vec::new()),
+        ["apps", rest @ ..] => return apps::run(rest).map(|()| Vec::new()),
         ["long", rest @ ..] => return long::run(rest).map(|()| Vec::new()),
         _ => {}
     }
@@ -47,7 +49,7 @@ fn run(words: &[&str]) -> Result<Vec<String>, String> {
 }
 
 const USAGE: &str = "usage: cargo xtask layers | tidy [--update] | sim [--seeds N] | try --holdfast BINARY \
-    | fuzz [--seconds N] [--seed N] [--input HEX] [TARGET...] | long [NAME...]";
+    | fuzz [--seconds N] [--seed N] [--input HEX] [TARGET...] | long [NAME...] | apps [--holdfast BINARY] [NAME...]";
 
 fn write_ratchet(root: &Path, text: &str) -> Result<(), String> {
     std::fs::write(root.join(tidy::RATCHET), text).map_err(|error| format!("{}: {error}", tidy::RATCHET))
