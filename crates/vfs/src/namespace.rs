@@ -6,7 +6,7 @@ use obs::OperationKind;
 use types::{Ino, LockMode, Name, NameError, OpSeq, ResourceId};
 use wire::ToMaster;
 
-use crate::cache::{DirCache, Found, LOADED_ALL, Place};
+use crate::cache::{DirCache, Found, LOADED_ALL, OwnCache, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
 use crate::request::{MakeSpec, OpenMode, Reply, Request};
@@ -473,14 +473,13 @@ impl Core {
         }
     }
 
-    /// Inodes that an operation may delete.
+    /// Inodes that an operation may delete: the master refuses what is logged of one that is gone.
     fn removed_by(&self, op: &Op) -> Vec<Ino> {
-        let child = match op {
-            Op::Unlink { parent, name, .. } => self.cached_child(*parent, name),
-            Op::Rename { new_parent, new_name, .. } => self.cached_child(*new_parent, new_name),
+        let (parent, name) = match op {
+            Op::Unlink { parent, name, .. } | Op::Rmdir { parent, name, .. } => (*parent, name),
+            Op::Rename { new_parent, new_name, .. } => (*new_parent, new_name),
             Op::Create { .. }
             | Op::Link { .. }
-            | Op::Rmdir { .. }
             | Op::SetAttr { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
@@ -488,9 +487,28 @@ impl Core {
             | Op::Merge { .. }
             | Op::Reclaim { .. }
             | Op::TellOwner { .. }
-            | Op::CreateOrphan { .. } => None,
+            | Op::CreateOrphan { .. } => return Vec::new(),
         };
-        child.into_iter().collect()
+        if let Some(dir) = self.cache.dirs.get(&parent) {
+            match dir.find(self.cookie_key.hash(name.as_bytes()), name) {
+                Found::Entry(_, entry) => return vec![entry.dirent.ino],
+                Found::Absent(_) => return Vec::new(),
+                Found::NotLoaded | Found::NoPlace => {}
+            }
+        }
+        // The name is not known here: it may be of anything that is held and may be there.
+        let (dirs, others) = match op {
+            Op::Rmdir { .. } => (true, false),
+            Op::Unlink { .. } => (false, true),
+            _ => (true, true),
+        };
+        let dirs = self.cache.dirs.iter().filter(|(_, dir)| dirs && dir.inode.attr.parent == parent);
+        let may_be_there =
+            |own: &OwnCache| own.attr.as_ref().is_none_or(|a| a.parent == parent || a.parent == Ino(0));
+        let others = self.cache.owns.iter().filter(|(_, own)| others && may_be_there(own));
+        let mut inos: Vec<Ino> = dirs.map(|(ino, _)| *ino).chain(others.map(|(ino, _)| *ino)).collect();
+        inos.sort_unstable();
+        inos
     }
 
     pub(crate) fn cached_child(&self, parent: Ino, name: &Name) -> Option<Ino> {

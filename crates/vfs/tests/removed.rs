@@ -1,0 +1,102 @@
+//! Removals that the master carries out, of what is held here.
+//!
+//! A core alone; the test plays the master and the kernel.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{CLOCK, attr, content, member};
+use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, Inode, Op};
+use types::{Ino, LockMode, Micros, Name, ResourceId};
+use vfs::{Clock, Core, DirSink, Entry, Output, Reply, Request, RequestId};
+use wire::{FromMaster, Grant, GrantData, Listing, ToMaster, Want};
+
+const DIR: Ino = Ino(50);
+const LATER: Clock = Clock { now: Micros(CLOCK.now.0 + 1_000_000), ..CLOCK };
+
+/// Goal: nothing is logged of a directory behind its removal, which the master would refuse, and the membership with it.
+/// Method: a directory that is held in EX and was read is removed where the master has to do it, and asked for by another
+/// node before the answer: the time of the read would be logged as it is given back.
+#[test]
+fn nothing_is_logged_of_a_directory_that_is_being_removed() {
+    for is_name_known in [true, false] {
+        let mut core = member();
+        let look = Request::Lookup { parent: Ino::ROOT, name: b"d"[..].into() };
+        assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+        run(&mut core);
+        let list = Request::ReadDir { ino: DIR, after: 0, plus: false, sink: Box::new(Names) };
+        assert!(!matches!(core.submit(CLOCK, RequestId(2), list), Some(Reply::Error(_))));
+        run(&mut core);
+        assert_eq!(core.held_mode(ResourceId::dir(DIR)), LockMode::Ex);
+        if !is_name_known {
+            revoke(&mut core, Ino::ROOT);
+            assert_eq!(core.held_mode(ResourceId::dir(Ino::ROOT)), LockMode::Nl);
+        }
+
+        let remove = Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into() };
+        assert!(core.submit(LATER, RequestId(3), remove).is_none());
+        let said = run(&mut core);
+        let is_removal = |message: &ToMaster| matches!(message, ToMaster::Ship { op: Op::Rmdir { .. }, .. });
+        assert!(said.iter().any(is_removal), "name known {is_name_known}: {said:?}");
+        let said = revoke(&mut core, DIR);
+        let is_of_dir = |change: &Change| matches!(change, Change::PutDirectory { ino: DIR, .. });
+        for message in &said {
+            let ToMaster::Batch { changes, .. } = message else { continue };
+            assert!(!changes.iter().any(is_of_dir), "name known {is_name_known}: {said:?}");
+        }
+        assert!(said.iter().any(|message| matches!(message, ToMaster::Release { .. })), "{said:?}");
+    }
+}
+
+/// Has a directory given back. Returns what was said.
+fn revoke(core: &mut Core, dir: Ino) -> Vec<ToMaster> {
+    let list = vec![(ResourceId::dir(dir), LockMode::Nl)];
+    core.handle_message(LATER, FromMaster::Revoke { list, speculative: false });
+    core.handle_timeout(Clock { now: Micros(LATER.now.0 + 100_000), ..LATER });
+    run(core)
+}
+
+/// Room for every name.
+#[derive(Debug)]
+struct Names;
+
+impl DirSink for Names {
+    fn push(&mut self, _: &[u8], _: Ino, _: FileKind, _: u64, _: Option<&Entry>) -> bool {
+        true
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+}
+
+/// The root in PR, which has one directory, or that in EX.
+fn grant(ino: Ino) -> Grant {
+    let name = Name::new(b"d").unwrap();
+    let (cookie, _) = Cookie::range_of(CookieKey([9; 16]).hash(b"d"));
+    let entry = Dirent { name, ino: DIR, child: Child::Own { kind: FileKind::Directory } };
+    let (mode, entries) =
+        if ino == DIR { (LockMode::Ex, Vec::new()) } else { (LockMode::Pr, vec![(cookie, entry)]) };
+    let inode = Box::new(Inode { attr: attr(FileKind::Directory), content: content(0) });
+    let listing = Listing { after: 0, entries, complete: true };
+    Grant { resource: ResourceId::dir(ino), mode, data: GrantData::Directory { inode, listing } }
+}
+
+/// Grants what is asked for and lets the kernel forget what it is to. Returns what was said else.
+fn run(core: &mut Core) -> Vec<ToMaster> {
+    let mut said = Vec::new();
+    while let Some(output) = core.poll_output() {
+        match output {
+            Output::Send(ToMaster::Acquire { request, want: Want::Directory { ino }, .. }) => {
+                let grants = vec![grant(ino)];
+                let answer = FromMaster::Acquired { request, error: None, grants, seen: 9, glimpse: None };
+                core.handle_message(LATER, answer);
+            }
+            Output::Send(message) => said.push(message),
+            Output::Invalidate { job, .. } => core.invalidated(LATER, job),
+            Output::Reply(_, reply) => assert!(!matches!(reply, Reply::Error(_)), "{reply:?}"),
+            _ => {}
+        }
+    }
+    said
+}
