@@ -76,7 +76,7 @@ impl App<'_> {
         for (variable, name) in [("A", "a"), ("B", "b"), ("WORK", "work")] {
             command.env(variable, self.dir.join(name));
         }
-        let told = finish(&mut command.current_dir("/"));
+        let told = finish(command.current_dir(self.dir.join("work")));
         let unmounted: Vec<_> = ["b", "a"].iter().map(|name| self.holdfast(&["umount", name])).collect();
         let checked = self.holdfast(&["fsck", "--data", "vol"]);
         let told = told?;
