@@ -22,13 +22,16 @@ use kv::{EngineError, Mark, RESERVED_KEY, Reserved, Result, Seq};
 /// What the journals of a volume hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// Oldest batch, `None` where all journals are empty.
+    /// Oldest batch of the run that reaches the end, `None` where all journals are empty.
     pub first: Option<Reserved>,
     /// Newest batch.
     pub last: Option<Reserved>,
+    /// Bytes of sound batches in the newest journal.
+    pub newest_len: u64,
 }
 
-/// Reads all journals in `dir` and checks that they are one unbroken run that reaches the `witness`.
+/// Reads all journals in `dir` and checks that they are one unbroken run that reaches the `witness`; what is told is of that
+/// run. Older journals may stand before it that fjall had flushed.
 ///
 /// A tail of the last journal that cannot be read and was never synced is cut off, so that fjall, which
 /// refuses some of them, finds a clean end.
@@ -43,13 +46,22 @@ pub(crate) fn check(dir: &Path, witness: Mark) -> Result<Contents> {
     let mut broken: Option<&Path> = None;
     for (index, (_, path)) in paths.iter().enumerate() {
         let is_last = index + 1 == paths.len();
-        let scan = scan(path, contents.last)?;
+        let mut scan = scan(path, contents.last)?;
+        if let (Stop::Gap { expected, found }, None) = (&scan.stop, scan.first)
+            && found > expected
+        {
+            // fjall removes journals that are flushed without a sync of their directory, so an older one may come back
+            // without the one between. Then the tables hold all up to here, which is compared once fjall has opened them.
+            contents = Contents::default();
+            scan = self::scan(path, None)?;
+        }
         // The journal before ended early, and yet batches follow.
         if let (Some(early), Some(_)) = (broken, scan.first) {
             return Err(EngineError::corrupt("journal ends amid its batches", early));
         }
         contents.first = contents.first.or(scan.first);
         contents.last = scan.last.or(contents.last);
+        contents.newest_len = scan.valid_len;
         match scan.stop {
             Stop::Clean => {}
             Stop::Gap { expected, found } => {
@@ -95,6 +107,25 @@ fn cut(path: &Path, len: u64) -> Result<()> {
             .and_then(|file| file.set_len(len).and_then(|()| file.sync_all()))
     };
     cut().map_err(|source| EngineError::write("cutting the journal's tail", path, source))
+}
+
+/// Has fjall begin a new journal when it opens: it takes the newest for the one to write to, and flushes and removes the
+/// others. Afterwards nothing that is in the journals can be lost to a power failure any more, synced before or not: a
+/// hole amid them would be damage.
+///
+/// To be called after [`check`], which has cut off what cannot be read. A full disk is no error: the old one goes on.
+pub(crate) fn begin_next(dir: &Path) -> Result<()> {
+    let Some((id, newest)) = list(dir)?.pop() else { return Ok(()) };
+    let Some(next) = id.checked_add(1).map(|id| dir.join(format!("{id}.jnl"))) else { return Ok(()) };
+    let synced = OpenOptions::new().write(true).open(&newest).and_then(|file| file.sync_all());
+    synced.map_err(|source| EngineError::write("syncing the journal", &newest, source))?;
+    let begun = File::create_new(&next)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| File::open(dir).and_then(|dir| dir.sync_all()));
+    match begun.map_err(|source| EngineError::write("beginning a journal", &next, source)) {
+        Err(EngineError::Full { .. }) => Ok(()),
+        result => result,
+    }
 }
 
 /// The journal that is written to.

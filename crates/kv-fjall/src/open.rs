@@ -44,6 +44,9 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         check_layout(&engine_dir)?;
         journal::check(&engine_dir, witness.mark())?
     };
+    if contents.newest_len >= options.journal_bytes {
+        journal::begin_next(&engine_dir)?;
+    }
     let (database, keyspace) =
         open_fjall(&engine_dir, options).map_err(|error| name_file(&engine_dir, error))?;
     sync_names(dir, &engine_dir)?;

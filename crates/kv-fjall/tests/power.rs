@@ -22,7 +22,8 @@ use testkit::crash_disk::{CrashDisk, Image, Log, Promise};
 
 mod common;
 
-const OPTIONS: Options = Options { cache_bytes: 4 << 20, memtable_bytes: 64 << 10, worker_threads: 1 };
+const OPTIONS: Options =
+    Options { cache_bytes: 4 << 20, memtable_bytes: 64 << 10, worker_threads: 1, journal_bytes: 16 << 10 };
 
 /// A run of the engine, and what it was told when.
 struct Run {
@@ -133,7 +134,9 @@ fn check(run: &Run, image: &Image, position: usize, goes_on: bool) -> Result<u64
     let crashed = Crashed::new(image);
     let dir = crashed.0.join("meta");
     let (least, most) = run.bounds(position);
-    let engine = try_open(&dir).map_err(|error| format!("{error:?}; {least} was synced"))?;
+    let journals = journals(&dir);
+    let engine = try_open(&dir)
+        .map_err(|error| format!("{error:?}; {least} was synced; there were journals {journals:?}"))?;
     let last = engine.last_seq().0;
     if !(least..=most).contains(&last) {
         return Err(format!("{last} is left, {least} was synced, {most} was committed"));
@@ -153,6 +156,16 @@ fn check(run: &Run, image: &Image, position: usize, goes_on: bool) -> Result<u64
         check_prefix(&engine)?;
     }
     Ok(last)
+}
+
+/// Numbers and lengths of the journals.
+fn journals(dir: &Path) -> Vec<(String, u64)> {
+    let entries = fs::read_dir(dir.join("engine")).into_iter().flatten().map(|entry| entry.unwrap());
+    let name = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let journals = entries.filter(|entry| name(entry).ends_with(".jnl"));
+    let mut found: Vec<_> = journals.map(|entry| (name(&entry), entry.metadata().unwrap().len())).collect();
+    found.sort();
+    found
 }
 
 fn check_prefix(engine: &FjallEngine) -> Result<(), String> {

@@ -69,7 +69,9 @@ impl Service {
         let volume = &shell.volume;
         let owner =
             std::fs::metadata(volume.path()).map_err(|source| NodeError::io("examine the volume", source))?;
+        let since = Instant::now();
         let engine = open_engine(volume)?;
+        let opened = since.elapsed();
         if engine.last_seq() == Seq(0) {
             Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
         }
@@ -83,7 +85,12 @@ impl Service {
         };
         let clock = clock::for_master();
         let master = Master::open(clock, Arc::clone(&engine), config, Arc::clone(&shell.metrics))?;
-        log::info!("this node is master under epoch {}", master.epoch());
+        log::info!(
+            "this node is master under epoch {}: metadata opened in {} ms, taken over in {} ms",
+            master.epoch(),
+            opened.as_millis(),
+            since.elapsed().saturating_sub(opened).as_millis()
+        );
         let listener = Arc::new(volume.listen(MASTER_SOCKET)?);
         let service = Arc::new(Self {
             master: Mutex::new(Some(master)),

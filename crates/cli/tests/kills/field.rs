@@ -366,6 +366,14 @@ impl Field {
         if copied.is_ok_and(|status| status.success()) { to.display().to_string() } else { "none".to_owned() }
     }
 
+    /// Lines of all nodes' logs that hold `text`, in the order of nodes.
+    pub fn log_lines(&self, text: &str) -> Vec<String> {
+        let read = |node| fs::read_to_string(self.local.join(format!("log-{node}"))).unwrap_or_default();
+        let logs = (1..self.next_node).map(read);
+        logs.flat_map(|log| log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    }
+
     /// Unmounts everything in order.
     pub fn unmount(&mut self) {
         for site in &mut self.sites {

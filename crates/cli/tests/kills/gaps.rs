@@ -7,6 +7,8 @@ use crate::journal::Op;
 const GAP_US: u64 = 2_000_000;
 /// What began so long after an event may wait for it; later ones for the next.
 const WINDOW_US: u64 = 1_000_000;
+/// What a node's log says when it has become the master.
+const TOOK_OVER: &str = "this node is master under epoch";
 
 /// Longest wait of each process elsewhere that ended after the event.
 fn gaps(event: &Event, all: &[Past], is_lock: bool) -> Vec<u64> {
@@ -58,6 +60,14 @@ pub fn report(name: &str, field: &Field, looks: u64) {
             at(&locks, 100)
         );
     }
+    let mut opened = openings(field);
+    opened.sort_unstable();
+    println!(
+        "metadata opened: {} times, p50 {} ms, max {} ms",
+        opened.len(),
+        at(&opened, 50),
+        at(&opened, 100)
+    );
     let worst = |all: &[(u64, u64)]| all.iter().map(|(_, late)| *late).max().unwrap_or(0) / 1000;
     let mut mounts = field.mounts.clone();
     mounts.sort_unstable();
@@ -78,12 +88,24 @@ pub fn report(name: &str, field: &Field, looks: u64) {
         let late = field.stalls.between(event.at, event.at + worst);
         if worst > GAP_US + late {
             let (worst, late, kept) = (worst / 1000, late / 1000, field.keep_evidence());
+            let took_over = field.log_lines(TOOK_OVER).join("\n");
             panic!(
-                "seed {}: {event:?}: a survivor's process waited {worst} ms (the machine was late by {late} ms); {kept}",
+                "seed {}: {event:?}: a survivor's process waited {worst} ms (the machine was late by {late} ms); \
+                 {kept}\n{took_over}",
                 field.seed
             );
         }
     }
+}
+
+/// How long each new master took to open the metadata, in microseconds, as its log says.
+fn openings(field: &Field) -> Vec<u64> {
+    let millis = |line: &String| {
+        let (_, rest) = line.split_once("metadata opened in ")?;
+        rest.split_once(' ')?.0.parse::<u64>().ok()
+    };
+    let lines = field.log_lines(TOOK_OVER);
+    lines.iter().filter_map(millis).map(|millis| millis * 1000).collect()
 }
 
 /// A percentile in milliseconds.
