@@ -370,8 +370,10 @@ impl Field {
     pub fn log_lines(&self, text: &str) -> Vec<String> {
         let read = |node| fs::read_to_string(self.local.join(format!("log-{node}"))).unwrap_or_default();
         let logs = (1..self.next_node).map(read);
-        logs.flat_map(|log| log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>())
-            .collect()
+        logs.flat_map(|log| {
+            log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect()
     }
 
     /// Unmounts everything in order.
