@@ -19,6 +19,7 @@ use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
 use crate::known::KnownTable;
 use crate::live::Live;
+use crate::lockop::LockCall;
 use crate::log::WriteLog;
 use crate::namespace::Shipped;
 use crate::outputs::{Clock, Output};
@@ -109,7 +110,7 @@ pub struct Core {
     pub(crate) disowner: crate::disown::Disowner,
     pub(crate) flushes: BTreeMap<u64, Flush>,
     /// Lock requests without an answer.
-    pub(crate) lock_calls: BTreeMap<u64, wire::LockOp>,
+    pub(crate) lock_calls: BTreeMap<u64, LockCall>,
     /// Files that answer EIO, by how many handles from before the membership ended.
     pub(crate) broken: FxHashMap<Ino, u32>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
@@ -281,14 +282,7 @@ impl Core {
         self.clock = clock;
         let Some(parked) = self.parked.get(&id) else { return };
         match parked.key {
-            WaitKey::Lock(request) if self.link == Link::Up => self.send(ToMaster::CancelLock { request }),
-            // Nobody is there to cancel it; the next master does not hear of it.
-            WaitKey::Lock(request)
-                if matches!(self.lock_calls.get(&request), Some(wire::LockOp::Set { .. })) =>
-            {
-                self.on_locked(request, Some(FsError::Interrupted), None);
-            }
-            WaitKey::Lock(_) => {}
+            WaitKey::Lock(request) => self.cancel_lock(request),
             WaitKey::Ship(_) => {}
             WaitKey::Want(_)
             | WaitKey::Fetch(_)

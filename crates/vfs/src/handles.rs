@@ -136,7 +136,11 @@ impl Core {
         flock: Option<LockOwner>,
         progress: &mut Progress,
     ) -> Try<Reply> {
-        // Nobody else touches these locks: those that are gone are those whose going was answered.
+        // Nobody else touches these locks: those that are gone are those whose going was answered, and the answer says nothing
+        // of the others.
+        if matches!(progress.lock, Some((_, Some(_)))) {
+            progress.lock = None;
+        }
         if let Some(owner) = flock.filter(|owner| self.has_locks(ino, LockKind::Flock, *owner)) {
             self.drop_locks(ino, LockKind::Flock, owner, progress)?;
         }

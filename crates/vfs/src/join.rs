@@ -133,9 +133,7 @@ impl Core {
         for (request, what) in self.fetch_of.clone() {
             self.send(ToMaster::Fetch { request, what });
         }
-        for (request, op) in self.lock_calls.clone() {
-            self.send(ToMaster::Lock { request, op });
-        }
+        self.ask_for_locks_again();
         let loading: Vec<(Ino, u64)> =
             self.cache.dirs.iter().filter(|(_, d)| d.loading).map(|(ino, d)| (*ino, d.loaded_to)).collect();
         for (dir, after) in loading {

@@ -7,7 +7,7 @@ use obs::OperationKind;
 use types::Ino;
 use wire::{BYTE_MAX, ByteLock, LockKind, LockOp, LockOwner, ToMaster};
 
-use crate::core::Core;
+use crate::core::{Core, Link};
 use crate::outputs::Clock;
 use crate::request::{HandleId, Reply};
 use crate::wait::{LockAnswer, Progress, Step, Try, WaitKey};
@@ -19,6 +19,14 @@ pub(crate) struct Closes {
     pub lock_handles: BTreeMap<(Ino, LockOwner), HandleId>,
     /// Questions of this connection about closes that are not answered.
     pub asked: BTreeSet<u64>,
+}
+
+/// What a master was asked about locks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockCall {
+    op: LockOp,
+    /// Whether who asked has given up waiting since, and the master was told.
+    is_cancelled: bool,
 }
 
 impl Core {
@@ -107,7 +115,7 @@ impl Core {
             None => {
                 let request = self.number();
                 progress.lock = Some((request, None));
-                self.lock_calls.insert(request, op);
+                self.lock_calls.insert(request, LockCall { op, is_cancelled: false });
                 self.metrics.operations_shipped.add(OperationKind::Lock, 1);
                 self.send(ToMaster::Lock { request, op });
                 Err(Step::Wait(WaitKey::Lock(request)))
@@ -115,9 +123,37 @@ impl Core {
         }
     }
 
+    /// Who asked waits no more. The kernel says so once: what the master is told may be lost with it.
+    pub(crate) fn cancel_lock(&mut self, request: u64) {
+        let Some(call) = self.lock_calls.get_mut(&request) else { return };
+        call.is_cancelled = true;
+        if self.link == Link::Up {
+            return self.send(ToMaster::CancelLock { request });
+        }
+        self.give_up_cancelled();
+    }
+
+    /// Nobody is there to cancel these, and the next master does not hear of them: it knows of no lock but those that it is
+    /// told of.
+    fn give_up_cancelled(&mut self) {
+        let is_it = |call: &&LockCall| call.is_cancelled && matches!(call.op, LockOp::Set { .. });
+        let cancelled = self.lock_calls.iter().filter(|(_, call)| is_it(call));
+        for request in cancelled.map(|(request, _)| *request).collect::<Vec<_>>() {
+            self.on_locked(request, Some(FsError::Interrupted), None);
+        }
+    }
+
+    /// Of a new master, or by a new connection.
+    pub(crate) fn ask_for_locks_again(&mut self) {
+        self.give_up_cancelled();
+        for (request, LockCall { op, .. }) in self.lock_calls.clone() {
+            self.send(ToMaster::Lock { request, op });
+        }
+    }
+
     /// The master's answer. What it says is true from here on, whenever who asked goes on: a new master is told of it.
     pub(crate) fn on_locked(&mut self, request: u64, error: Option<FsError>, conflict: Option<ByteLock>) {
-        match self.lock_calls.remove(&request).filter(|_| error.is_none()) {
+        match self.lock_calls.remove(&request).map(|call| call.op).filter(|_| error.is_none()) {
             Some(LockOp::Set { lock, .. }) => self.remember_lock(lock),
             Some(LockOp::Unset { lock }) => {
                 self.forget_locks(lock.ino, lock.kind, lock.owner, lock.start, lock.end);

@@ -7,7 +7,7 @@ mod common;
 
 use common::{CLOCK, member, welcome};
 use types::{Epoch, Ino, Micros};
-use vfs::{Clock, Core, HandleId, Output, Request, RequestId};
+use vfs::{Clock, Core, HandleId, Interrupt, Output, Reply, Request, RequestId};
 use wire::{ByteLock, FromMaster, LockKind, LockOp, LockOwner, ReassertPart, ToMaster};
 
 const LOCK: ByteLock = ByteLock {
@@ -71,4 +71,67 @@ fn told_to_a_new_master(request: Request) -> Vec<ByteLock> {
 fn a_lock_that_was_granted_is_told_to_a_new_master_though_nobody_was_answered() {
     let request = Request::SetLock { lock: LOCK, handle: HandleId(1), wait: true };
     assert_eq!(told_to_a_new_master(request), [LOCK]);
+}
+
+/// Messages and answers that came of the last call.
+fn outcome(core: &mut Core) -> (Vec<ToMaster>, Vec<(RequestId, Reply)>) {
+    let (mut messages, mut replies) = (Vec::new(), Vec::new());
+    while let Some(output) = core.poll_output() {
+        match output {
+            Output::Send(message) => messages.push(message),
+            Output::Reply(id, reply) => replies.push((id, reply)),
+            _ => {}
+        }
+    }
+    (messages, replies)
+}
+
+fn lock_asked(messages: &[ToMaster]) -> Option<(u64, LockOp)> {
+    messages.iter().find_map(|message| match message {
+        ToMaster::Lock { request, op } => Some((*request, *op)),
+        _ => None,
+    })
+}
+
+#[test]
+fn who_has_given_up_waiting_does_not_wait_for_the_next_master() {
+    let mut core = member();
+    let request = Request::SetLock { lock: LOCK, handle: HandleId(1), wait: true };
+    assert!(core.submit(CLOCK, RequestId(1), request).is_none());
+    assert!(lock_asked(&outcome(&mut core).0).is_some());
+    core.interrupt(CLOCK, RequestId(1), Interrupt::Death);
+    let (told, _) = outcome(&mut core);
+    assert!(matches!(told[..], [ToMaster::CancelLock { .. }]), "{told:?}");
+    // The master has died with it.
+    common::change_master(&mut core);
+    let (messages, replies) = outcome(&mut core);
+    assert_eq!(lock_asked(&messages), None);
+    assert!(matches!(replies[..], [(RequestId(1), Reply::Error(meta::FsError::Interrupted))]), "{replies:?}");
+}
+
+#[test]
+fn the_last_close_gives_up_each_kind_of_lock() {
+    let mut core = member();
+    let posix = |owner| ByteLock { kind: LockKind::Posix, owner: LockOwner(owner), ..LOCK };
+    let handle = HandleId(9);
+    for (id, lock) in [LOCK, posix(8), posix(9)].into_iter().enumerate() {
+        let request = Request::SetLock { lock, handle, wait: false };
+        assert!(core.submit(CLOCK, RequestId(id as u64), request).is_none());
+        let (asked, _) = lock_asked(&outcome(&mut core).0).unwrap();
+        core.handle_message(CLOCK, FromMaster::Locked { request: asked, error: None, conflict: None });
+        outcome(&mut core);
+    }
+    let release = Request::Release { ino: LOCK.ino, handle, flock: Some(LOCK.owner) };
+    assert!(core.submit(CLOCK, RequestId(10), release).is_none());
+    let mut dropped = Vec::new();
+    loop {
+        let (messages, replies) = outcome(&mut core);
+        let Some((request, LockOp::Drop { kind, owner, .. })) = lock_asked(&messages) else {
+            assert!(matches!(replies[..], [(RequestId(10), Reply::Done)]), "{replies:?} after {dropped:?}");
+            break;
+        };
+        dropped.push((kind, owner.0));
+        core.handle_message(CLOCK, FromMaster::Locked { request, error: None, conflict: None });
+    }
+    assert_eq!(dropped, [(LockKind::Flock, 7), (LockKind::Posix, 8), (LockKind::Posix, 9)]);
 }

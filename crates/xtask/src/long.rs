@@ -59,9 +59,15 @@ const ALL: &[Long] = &[
     },
     Long {
         name: "differ",
-        minutes: 2,
-        cargo: &["test", "-p", "holdfast", "--test", "differ", "--", "--nocapture"],
-        environment: &[],
+        minutes: 50,
+        cargo: &["test", "--release", "-p", "holdfast", "--test", "differ", "--", "--nocapture"],
+        environment: &[("HOLDFAST_STEPS", "20000"), ("HOLDFAST_SEEDS", "50")],
+    },
+    Long {
+        name: "locks",
+        minutes: 6,
+        cargo: &["test", "--release", "-p", "holdfast", "--test", "locks", "--", "--nocapture"],
+        environment: &[("HOLDFAST_LOCKS_SECONDS", "300")],
     },
     Long {
         name: "kills",

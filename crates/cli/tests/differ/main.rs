@@ -3,7 +3,7 @@
 //! and descriptors that are there. Results, errors and attributes are compared after each, whole trees from both mounts now
 //! and then and at the end. Beside it one file is read and written in every way from both mounts, against its bytes.
 //!
-//! `HOLDFAST_SEED` and `HOLDFAST_STEPS` repeat a run. Needs root and a FUSE device; says so without.
+//! `HOLDFAST_SEED` and `HOLDFAST_STEPS` repeat a run, `HOLDFAST_SEEDS` asks for more of them. Needs root and a FUSE device; says so without.
 
 mod arena;
 mod differ;
@@ -26,7 +26,7 @@ use one_file::OneFile;
 #[test]
 fn random_operations_do_what_they_do_on_ext4() {
     run_seeds("random_operations_do_what_they_do_on_ext4", |seed, end| {
-        let Some(arena) = Arena::new(patience(end)) else { return Ok(()) };
+        let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
         let mut differ = Differ::new(arena, seed);
         let result = differ.run(end);
         differ.tally.print();
@@ -35,35 +35,41 @@ fn random_operations_do_what_they_do_on_ext4() {
         let (successes, total) = (differ.tally.successes(), differ.tally.total());
         // Of few steps few may succeed.
         assert!(total < 500 || successes * 2 >= total, "{successes} of {total} operations succeeded");
-        Ok(())
+        Ok(total)
     });
 }
 
 #[test]
 fn one_file_is_what_was_written_to_it() {
     run_seeds("one_file_is_what_was_written_to_it", |seed, end| {
-        let Some(arena) = Arena::new(patience(end)) else { return Ok(()) };
+        let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
         let steps = OneFile::new(arena, seed).run(end)?;
         println!("{steps} steps");
-        Ok(())
+        Ok(steps)
     });
 }
 
-/// Runs the seed that is asked for, else one that is always the same and a fresh one.
-fn run_seeds(test: &str, run: impl Fn(u64, End) -> Result<(), String>) {
+/// Runs the seed that is asked for, else one that is always the same and as many fresh ones as are asked for. A run tells how many
+/// operations it made.
+fn run_seeds(test: &str, run: impl Fn(u64, End) -> Result<u64, String>) {
     let fresh =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
     let steps = number("HOLDFAST_STEPS").map(End::Steps);
-    let seeds = number("HOLDFAST_SEED").map_or(vec![1, fresh % 1_000_000_000], |seed| vec![seed]);
+    let fresh = (0..number("HOLDFAST_SEEDS").unwrap_or(1)).map(|n| (fresh % 1_000_000_000) + n);
+    let seeds = number("HOLDFAST_SEED").map_or([1].into_iter().chain(fresh).collect(), |seed| vec![seed]);
+    let mut operations = 0;
     for seed in seeds {
         println!("HOLDFAST_SEED={seed}");
-        if let Err(what) = run(seed, steps.unwrap_or(End::Time(TIME))) {
+        let result = run(seed, steps.unwrap_or(End::Time(TIME)));
+        operations += result.as_ref().copied().unwrap_or(0);
+        if let Err(what) = result {
             let step = what.strip_prefix("step ").and_then(|rest| rest.split(':').next()).unwrap_or("");
             panic!(
                 "{what}\nAgain: HOLDFAST_SEED={seed} HOLDFAST_STEPS={step} cargo test -p holdfast --test differ {test} -- --nocapture"
             );
         }
     }
+    println!("{operations} operations in all, no difference");
 }
 
 fn number(variable: &str) -> Option<u64> {
