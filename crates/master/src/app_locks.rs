@@ -6,11 +6,18 @@
 //! hold up those it does not conflict with. Nobody waits for a lock that merely waits where that could close a
 //! circle: with fcntl such waiting counts when circles are looked for, and flock, where nobody looks, has none.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod coverage;
+mod file;
+#[cfg(test)]
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use meta::FsError;
 use types::{Ino, NodeId};
 use wire::{ByteLock, LockKind, LockOwner};
+
+use file::{File, Waiting};
 
 /// Whose lock: owners are the nodes' own numbers.
 pub(crate) type Holder = (NodeId, LockOwner);
@@ -21,20 +28,6 @@ pub(crate) struct AppLocks {
     files: BTreeMap<Ino, File>,
     /// Files with waiters.
     contended: BTreeSet<Ino>,
-}
-
-#[derive(Debug, Default)]
-struct File {
-    granted: Vec<(NodeId, ByteLock)>,
-    waiting: VecDeque<Waiting>,
-}
-
-/// A lock request that waits.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    node: NodeId,
-    request: u64,
-    lock: ByteLock,
 }
 
 /// Outcome of a request.
@@ -61,6 +54,9 @@ impl AppLocks {
         lock: ByteLock,
         wait: bool,
     ) -> (Outcome, Vec<(NodeId, u64)>) {
+        if is_empty(&lock) {
+            return (Outcome::Refused(FsError::Invalid), Vec::new());
+        }
         let outcome = self.try_set(node, request, lock, wait);
         let served = self.files.get_mut(&lock.ino).map(File::serve).unwrap_or_default();
         self.tidy(lock.ino);
@@ -69,19 +65,19 @@ impl AppLocks {
 
     fn try_set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
         let file = self.files.entry(lock.ino).or_default();
-        if file.granted.len() + file.waiting.len() >= LOCKS_MAX {
+        if file.len() >= LOCKS_MAX {
             return Outcome::Refused(FsError::LimitReached);
         }
         // flock converts by giving up first: two that convert to exclusive do not wait for each other.
         if lock.kind == LockKind::Flock {
-            file.cut(node, &lock);
+            file.granted.cut(node, &lock);
         }
-        let is_free = file.conflict(node, &lock).is_none();
+        let is_free = file.granted.conflict(node, &lock).is_none();
         // Who does not wait takes no turn: fcntl(2) refuses F_SETLK for locks that are held, not for those awaited.
         let must_queue = wait && file.is_overtaking(node, &lock);
         if is_free && (!must_queue || self.would_deadlock(node, &lock)) {
             if let Some(file) = self.files.get_mut(&lock.ino) {
-                file.grant(node, lock);
+                file.granted.take(node, lock);
             }
             return Outcome::Granted;
         }
@@ -99,8 +95,10 @@ impl AppLocks {
 
     /// Gives up a range. Returns the requests that are granted by it.
     pub fn unset(&mut self, node: NodeId, lock: &ByteLock) -> Vec<(NodeId, u64)> {
-        let Some(file) = self.files.get_mut(&lock.ino) else { return Vec::new() };
-        file.cut(node, lock);
+        let Some(file) = self.files.get_mut(&lock.ino).filter(|_| !is_empty(lock)) else {
+            return Vec::new();
+        };
+        file.granted.cut(node, lock);
         let granted = file.serve();
         self.tidy(lock.ino);
         granted
@@ -115,7 +113,7 @@ impl AppLocks {
         owner: LockOwner,
     ) -> Vec<(NodeId, u64)> {
         let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
-        file.granted.retain(|(n, l)| *n != node || l.kind != kind || l.owner != owner);
+        file.granted.drop_owner(kind, (node, owner));
         let granted = file.serve();
         self.tidy(ino);
         granted
@@ -137,11 +135,11 @@ impl AppLocks {
     pub fn drop_node(&mut self, node: NodeId) -> Vec<(NodeId, u64)> {
         let mut granted = Vec::new();
         for file in self.files.values_mut() {
-            file.granted.retain(|(n, _)| *n != node);
+            file.granted.drop_node(node);
             file.waiting.retain(|w| w.node != node);
             granted.extend(file.serve());
         }
-        self.files.retain(|_, f| !f.granted.is_empty() || !f.waiting.is_empty());
+        self.files.retain(|_, f| f.len() > 0);
         let files = &self.files;
         self.contended.retain(|ino| files.get(ino).is_some_and(|f| !f.waiting.is_empty()));
         granted
@@ -149,23 +147,19 @@ impl AppLocks {
 
     /// The first lock that would be in the way.
     pub fn test(&self, node: NodeId, lock: &ByteLock) -> Option<ByteLock> {
-        self.files.get(&lock.ino)?.conflict(node, lock).map(|(_, l)| l)
+        self.files.get(&lock.ino)?.granted.conflict(node, lock)
     }
 
     /// Nodes with locks that would be in the way.
     pub fn holders_in_way(&self, node: NodeId, lock: &ByteLock) -> BTreeSet<NodeId> {
         let Some(file) = self.files.get(&lock.ino) else { return BTreeSet::new() };
-        let in_way = file.granted.iter().filter(|(holder, have)| conflicts(node, lock, *holder, have));
-        in_way.map(|(holder, _)| *holder).collect()
+        file.granted.in_way(node, lock).map(|(node, _)| node).collect()
     }
 
     /// Locks that a node held under the old master.
     pub fn reassert(&mut self, node: NodeId, locks: Vec<ByteLock>) {
-        for lock in locks {
-            let file = self.files.entry(lock.ino).or_default();
-            if !file.granted.contains(&(node, lock)) {
-                file.granted.push((node, lock));
-            }
+        for lock in locks.into_iter().filter(|lock| !is_empty(lock)) {
+            self.files.entry(lock.ino).or_default().granted.take(node, lock);
         }
     }
 
@@ -174,9 +168,7 @@ impl AppLocks {
         let mut nodes = BTreeSet::new();
         for file in self.contended.iter().filter_map(|ino| self.files.get(ino)) {
             for waiting in &file.waiting {
-                let in_way =
-                    file.granted.iter().filter(|(n, l)| conflicts(waiting.node, &waiting.lock, *n, l));
-                nodes.extend(in_way.map(|(node, _)| *node));
+                nodes.extend(file.granted.in_way(waiting.node, &waiting.lock).map(|(node, _)| node));
             }
         }
         nodes
@@ -190,21 +182,7 @@ impl AppLocks {
         for ino in inos {
             let Some(file) = self.files.get_mut(&ino) else { continue };
             file.waiting.retain(|waiting| waiting.node != node);
-            let mut kept = Vec::with_capacity(file.granted.len());
-            for (holder, lock) in file.granted.drain(..) {
-                if holder != node {
-                    kept.push((holder, lock));
-                    continue;
-                }
-                let is_its = |k: &&ByteLock| k.ino == ino && k.kind == lock.kind && k.owner == lock.owner;
-                for known in known.iter().filter(is_its) {
-                    let (start, end) = (lock.start.max(known.start), lock.end.min(known.end));
-                    if start < end {
-                        kept.push((holder, ByteLock { start, end, ..lock }));
-                    }
-                }
-            }
-            file.granted = kept;
+            file.granted.keep_known(node, known.iter().filter(|known| known.ino == ino && !is_empty(known)));
             granted.extend(file.serve());
             self.tidy(ino);
         }
@@ -217,7 +195,7 @@ impl AppLocks {
         } else {
             self.contended.remove(&ino);
         }
-        if self.files.get(&ino).is_some_and(|f| f.granted.is_empty() && f.waiting.is_empty()) {
+        if self.files.get(&ino).is_some_and(|f| f.len() == 0) {
             self.files.remove(&ino);
         }
     }
@@ -225,6 +203,18 @@ impl AppLocks {
     /// Whether waiting for `lock` would close a circle: its holders wait, in turn, for this owner.
     fn would_deadlock(&self, node: NodeId, lock: &ByteLock) -> bool {
         let start: Holder = (node, lock.owner);
+        // Most who wait have nothing that anybody could wait for.
+        if !self.files.values().any(|file| file.is_of(start)) {
+            return false;
+        }
+        let mut waits: BTreeMap<Holder, Vec<(&File, usize)>> = BTreeMap::new();
+        for file in self.contended.iter().filter_map(|ino| self.files.get(ino)) {
+            for (ahead, waiting) in file.waiting.iter().enumerate() {
+                if waiting.lock.kind == LockKind::Posix {
+                    waits.entry((waiting.node, waiting.lock.owner)).or_default().push((file, ahead));
+                }
+            }
+        }
         let mut seen: BTreeSet<Holder> = BTreeSet::new();
         let mut next: Vec<Holder> = match self.files.get(&lock.ino) {
             Some(file) => file.in_way(node, lock, file.waiting.len()),
@@ -237,12 +227,9 @@ impl AppLocks {
             if !seen.insert(holder) {
                 continue;
             }
-            for file in self.files.values() {
-                for (ahead, waiting) in file.waiting.iter().enumerate() {
-                    let is_posix = waiting.lock.kind == LockKind::Posix;
-                    if is_posix && (waiting.node, waiting.lock.owner) == holder {
-                        next.extend(file.in_way(waiting.node, &waiting.lock, ahead));
-                    }
+            for (file, ahead) in waits.get(&holder).into_iter().flatten() {
+                if let Some(waiting) = file.waiting.get(*ahead) {
+                    next.extend(file.in_way(waiting.node, &waiting.lock, *ahead));
                 }
             }
         }
@@ -250,77 +237,9 @@ impl AppLocks {
     }
 }
 
-impl File {
-    fn conflict(&self, node: NodeId, lock: &ByteLock) -> Option<(NodeId, ByteLock)> {
-        let in_way = self.granted.iter().filter(|(n, l)| conflicts(node, lock, *n, l));
-        in_way.min_by_key(|(_, l)| l.start).copied()
-    }
-
-    /// Who keeps a lock from being granted: holders, and with fcntl the first `ahead` of those who wait.
-    fn in_way(&self, node: NodeId, lock: &ByteLock, ahead: usize) -> Vec<Holder> {
-        let granted = self.granted.iter().filter(|(n, l)| conflicts(node, lock, *n, l));
-        let granted = granted.map(|(n, l)| (*n, l.owner));
-        let waiting = self.waiting.iter().take(ahead).filter(|w| keeps_back(w, node, lock));
-        granted.chain(waiting.map(|w| (w.node, w.lock.owner))).collect()
-    }
-
-    /// Whether granting `lock` now would pass by one that waits for it.
-    fn is_overtaking(&self, node: NodeId, lock: &ByteLock) -> bool {
-        self.waiting.iter().any(|w| keeps_back(w, node, lock))
-    }
-
-    fn grant(&mut self, node: NodeId, lock: ByteLock) {
-        self.cut(node, &lock);
-        self.granted.push((node, lock));
-    }
-
-    /// Cuts the range of `lock` out of what its owner has.
-    fn cut(&mut self, node: NodeId, lock: &ByteLock) {
-        let mut rest = Vec::with_capacity(self.granted.len() + 1);
-        for (holder, have) in self.granted.drain(..) {
-            let is_own = holder == node && have.kind == lock.kind && have.owner == lock.owner;
-            if !is_own || have.end <= lock.start || have.start >= lock.end {
-                rest.push((holder, have));
-                continue;
-            }
-            if have.start < lock.start {
-                rest.push((holder, ByteLock { end: lock.start, ..have }));
-            }
-            if have.end > lock.end {
-                rest.push((holder, ByteLock { start: lock.end, ..have }));
-            }
-        }
-        self.granted = rest;
-    }
-
-    /// Grants what can be granted, in order. Returns who asked.
-    fn serve(&mut self) -> Vec<(NodeId, u64)> {
-        let mut served = Vec::new();
-        let mut passed: Vec<Waiting> = Vec::new();
-        for waiting in std::mem::take(&mut self.waiting) {
-            let is_free = self.conflict(waiting.node, &waiting.lock).is_none();
-            let overtakes = passed.iter().any(|p| keeps_back(p, waiting.node, &waiting.lock));
-            if is_free && !overtakes {
-                self.grant(waiting.node, waiting.lock);
-                served.push((waiting.node, waiting.request));
-            } else {
-                passed.push(waiting);
-            }
-        }
-        self.waiting = passed.into();
-        served
-    }
-}
-
-/// Whether one who waits is not to be passed by.
-fn keeps_back(waiting: &Waiting, node: NodeId, lock: &ByteLock) -> bool {
-    lock.kind == LockKind::Posix && conflicts(node, lock, waiting.node, &waiting.lock)
-}
-
-/// Whether two locks of one file exclude each other.
-fn conflicts(node_a: NodeId, a: &ByteLock, node_b: NodeId, b: &ByteLock) -> bool {
-    let is_same_owner = node_a == node_b && a.owner == b.owner;
-    a.kind == b.kind && !is_same_owner && (a.exclusive || b.exclusive) && a.start < b.end && b.start < a.end
+/// Whether a range has no byte, which no node says.
+fn is_empty(lock: &ByteLock) -> bool {
+    lock.start >= lock.end
 }
 
 #[cfg(test)]
