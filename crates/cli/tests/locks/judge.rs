@@ -15,8 +15,8 @@ pub struct Life {
     pub events: Vec<Event>,
     /// When it was killed, or its node, and when that was over; `None` if it gave everything up in order.
     pub died: Option<(u64, u64)>,
-    /// Whether what it wrote may be lost with its node.
-    pub is_node_lost: bool,
+    /// When its node was killed, with what had been written there and was not durable.
+    pub node_died: Option<u64>,
 }
 
 /// Process and slot; those of open file descriptions are counted through all files.
@@ -370,8 +370,9 @@ fn count(lives: &[Life], counters: &[[u64; UNITS as usize]], tally: &mut Tally) 
     for life in lives {
         for event in &life.events {
             let Call::Count { file, unit, value } = event.call else { continue };
-            let is_sure = matches!(event.ended, Some((_, Answer::Done))) && !life.is_node_lost;
-            match is_sure {
+            let is_done = matches!(event.ended, Some((_, Answer::Done)));
+            let is_kept = life.node_died.is_none_or(|died| event.began + DURABLE < died);
+            match is_done && is_kept {
                 true => found.entry((file, unit)).or_default().push((event.began, value, &life.name)),
                 false => *unsure.entry((file, unit)).or_default() += 1,
             }
@@ -395,6 +396,9 @@ fn count(lives: &[Life], counters: &[[u64; UNITS as usize]], tally: &mut Tally) 
     Ok(())
 }
 
+/// After this long, in microseconds, nothing is lost with a node.
+const DURABLE: u64 = 4_000_000;
+
 /// The judgement can fail.
 mod tests {
     use super::*;
@@ -410,7 +414,7 @@ mod tests {
             ended: Some((*ended, *answer)),
         };
         let events = events.iter().map(event).collect();
-        Life { name: name.to_owned(), events, died: None, is_node_lost: false }
+        Life { name: name.to_owned(), events, died: None, node_died: None }
     }
 
     fn verdict(lives: &[Life]) -> Result<(), String> {

@@ -108,7 +108,7 @@ impl Field {
             let killed = now_us();
             child.kill().expect("it runs");
             child.wait().expect("our child");
-            self.bury(name, Some((killed, now_us())), false);
+            self.bury(name, Some((killed, now_us())));
             self.start(mount);
         }
     }
@@ -117,9 +117,9 @@ impl Field {
         history::read(&self.history(name)).pop()
     }
 
-    fn bury(&mut self, name: String, died: Option<(u64, u64)>, is_node_lost: bool) {
+    fn bury(&mut self, name: String, died: Option<(u64, u64)>) {
         let events = history::read(&self.history(&name));
-        self.lives.push(Life { name, events, died, is_node_lost });
+        self.lives.push(Life { name, events, died, node_died: None });
     }
 
     /// Kills a node; its processes end by the errors that they get.
@@ -133,8 +133,10 @@ impl Field {
         for (process, _, mut child) in gone {
             child.wait().expect("our child");
             // Where nobody else is in line its locks may be found until its node's death has been noticed.
-            self.bury(process, Some((killed, now_us().max(killed + NOTICED))), true);
+            self.bury(process, Some((killed, now_us().max(killed + NOTICED))));
         }
+        let there = self.lives.iter_mut().filter(|life| life.name.split('-').next() == Some(name));
+        there.for_each(|life| life.node_died = Some(killed));
     }
 
     fn end(mut self) {
@@ -148,7 +150,7 @@ impl Field {
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            self.bury(name, None, false);
+            self.bury(name, None);
         }
         let counters: Vec<[u64; UNITS as usize]> = (0..FILES).map(|file| self.counters(file)).collect();
         let tally = judge::judge(&self.lives, &counters).unwrap_or_else(|what| {
