@@ -6,7 +6,6 @@ use fuse::Errno;
 use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use types::Ino;
 use vfs::{Interrupt, RequestId};
 
 use crate::capability::Told;
@@ -109,15 +108,13 @@ impl Call {
     }
 }
 
-/// Requests that the core has and will answer later, and references that it does not count.
+/// Requests that the core has and will answer later.
 ///
 /// Its lock comes after the core's: requests are entered while the core is locked, so that an answer that
 /// another thread takes from the core finds them.
 #[derive(Debug, Default)]
 pub struct PendingTable {
     calls: Mutex<FxHashMap<RequestId, Call>>,
-    /// References that the kernel got with entries for LOOKUP of "." and "..", which the core did not count.
-    uncounted: Mutex<FxHashMap<Ino, u64>>,
     /// Who is about to take a capability away.
     pub(crate) capabilities: Told,
 }
@@ -156,24 +153,6 @@ impl PendingTable {
         if is_signalled(pid) { Interrupt::Signal } else { Interrupt::Death }
     }
 
-    /// Notes a reference that the core does not count.
-    pub(crate) fn note_uncounted(&self, ino: Ino) {
-        *self.uncounted.lock().entry(ino).or_default() += 1;
-    }
-
-    /// Returns how many of `nlookup` references that the kernel gives back the core counted.
-    pub(crate) fn counted_of(&self, ino: Ino, nlookup: u64) -> u64 {
-        let mut uncounted = self.uncounted.lock();
-        let Some(count) = uncounted.get_mut(&ino) else { return nlookup };
-        // The core's own go last: until then it knows what the kernel has of the inode.
-        let taken = nlookup.min(*count);
-        *count -= taken;
-        if *count == 0 {
-            uncounted.remove(&ino);
-        }
-        nlookup - taken
-    }
-
     /// Answers what is left when the mount is gone. Nobody hears it, but nothing is dropped unanswered.
     pub(crate) fn clear(&self) {
         let calls = std::mem::take(&mut *self.calls.lock());
@@ -193,22 +172,3 @@ fn is_signalled(pid: u32) -> bool {
 }
 
 const SIGKILL_BIT: u64 = 1 << 8;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn references_that_the_core_did_not_count_go_first() {
-        let table = PendingTable::default();
-        let ino = Ino(7);
-        assert_eq!(table.counted_of(ino, 3), 3);
-        table.note_uncounted(ino);
-        table.note_uncounted(ino);
-        assert_eq!(table.counted_of(Ino(8), 5), 5);
-        assert_eq!(table.counted_of(ino, 1), 0);
-        assert_eq!(table.counted_of(ino, 4), 3);
-        assert_eq!(table.counted_of(ino, 4), 4);
-        assert!(table.uncounted.lock().is_empty());
-    }
-}

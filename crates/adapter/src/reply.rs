@@ -5,7 +5,7 @@ use std::time::Duration;
 use fuse::{Delivery, DirBuffer, Errno};
 use meta::FsError;
 use types::{Ino, NAME_LEN_MAX};
-use vfs::{DirSink, Keep, Reply, StatFs};
+use vfs::{DirSink, Reply, StatFs};
 use wire::{BYTE_MAX, ByteLock};
 
 use crate::convert::{BLOCK_LEN, attr_of, entry_of, opened_of, timestamp_of, ttl_of};
@@ -19,8 +19,6 @@ pub enum Shape {
     Plain,
     /// LOOKUP: that there is no such name is an answer too.
     Lookup,
-    /// LOOKUP of "." or "..": an entry, from attributes.
-    Itself,
     /// STATX: attributes with the time of birth.
     Statx,
     /// GETXATTR, LISTXATTR: the room for the answer; 0 asks for its size.
@@ -137,7 +135,6 @@ impl Answer {
             (Shape::Lookup, Reply::NoEntry(keep)) => Self::Entry(fuse::Entry::negative(ttl_of(keep))),
             // Made or looked up, and gone again before it could be told.
             (_, Reply::NoEntry(_)) => Self::Error(errno_of(FsError::NotFound)),
-            (Shape::Itself, Reply::Attr(attr, _)) => Self::Entry(itself_of(attr)),
             (Shape::Statx, Reply::Attr(attr, keep)) => {
                 let btime = Some(timestamp_of(attr.btime));
                 let statx = fuse::Statx { attr: attr_of(&attr), btime, attributes: 0, attributes_mask: 0 };
@@ -184,11 +181,6 @@ impl Answer {
 /// The reply is none that the request can have: a defect, answered with EIO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misfit;
-
-/// The core counts no lookup for attributes, so this entry stands behind nothing: not to be kept.
-fn itself_of(attr: vfs::Attr) -> fuse::Entry {
-    entry_of(&vfs::Entry { attr, keep_name: Keep::No, keep_attr: Keep::No })
-}
 
 /// getxattr(2): size 0 asks for the size, ERANGE if there is too little room.
 fn sized(size: u32, data: Vec<u8>) -> Answer {

@@ -242,8 +242,8 @@ fn groups_if(kills: bool, header: &InHeader) -> Option<Groups> {
 /// "." and ".." come from file handles alone (open_by_handle_at, NFS export), with the inode itself for `ino`.
 fn lookup(ino: Ino, name: &OsStr) -> (Request, Shape) {
     match name.as_bytes() {
-        b"." => (Request::GetAttr { ino }, Shape::Itself),
-        b".." => (Request::Parent { ino }, Shape::Itself),
+        b"." => (Request::Itself { ino }, Shape::Plain),
+        b".." => (Request::Parent { ino }, Shape::Plain),
         name => (Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup),
     }
 }

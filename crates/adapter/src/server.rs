@@ -146,7 +146,7 @@ impl<D: Driver> Handler for Server<D> {
         driver.with_core(|core, _| {
             for forget in forgets {
                 let ino = Ino(forget.nodeid);
-                core.forget(ino, driver.pending().counted_of(ino, forget.nlookup));
+                core.forget(ino, forget.nlookup);
             }
         });
     }
@@ -385,7 +385,6 @@ fn answer_now<D: Driver>(driver: &D, call: Call, of: Outdated) {
 fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
     let pending = driver.pending();
     match (call.shape, &reply) {
-        (Shape::Itself, Reply::Attr(attr, _)) => pending.note_uncounted(attr.ino),
         (Shape::CapabilityLen { ino }, Reply::Data(_)) => pending.capabilities.note(call.pid(), ino),
         (Shape::RemoveCapability { ino }, Reply::Error(FsError::NoAttribute))
             if pending.capabilities.take(call.pid(), ino) =>

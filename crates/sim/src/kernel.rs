@@ -93,6 +93,7 @@ impl Pending {
                 locks.pages = Some(*ino);
             }
             Request::GetAttr { .. }
+            | Request::Itself { .. }
             | Request::Parent { .. }
             | Request::SetAttr { .. }
             | Request::ReadLink { .. }

@@ -85,7 +85,9 @@ fn a_directory_says_what_it_is_in() {
         for node in [1, 0] {
             for (ino, parent) in [(lower, upper), (upper, Ino::ROOT), (Ino::ROOT, Ino::ROOT)] {
                 match cluster.call(node, Request::Parent { ino }) {
-                    Reply::Attr(attr, _) => assert_eq!((attr.ino, attr.kind), (parent, FileKind::Directory)),
+                    Reply::Entry(entry) => {
+                        assert_eq!((entry.attr.ino, entry.attr.kind), (parent, FileKind::Directory));
+                    }
                     other => panic!("seed {seed}: the parent of {ino} is {other:?}"),
                 }
             }
@@ -99,7 +101,7 @@ fn a_directory_says_what_it_is_in() {
         };
         assert!(matches!(cluster.call(0, moved), Reply::Done));
         match cluster.call(1, Request::Parent { ino: lower }) {
-            Reply::Attr(attr, _) => assert_eq!(attr.ino, Ino::ROOT, "seed {seed}"),
+            Reply::Entry(entry) => assert_eq!(entry.attr.ino, Ino::ROOT, "seed {seed}"),
             other => panic!("seed {seed}: {other:?}"),
         }
         match cluster.call(1, Request::Parent { ino: file }) {

@@ -31,7 +31,9 @@ pub enum Request {
     Lookup { parent: Ino, name: Box<[u8]> },
     /// Attributes of an inode.
     GetAttr { ino: Ino },
-    /// Attributes of the directory that a directory is in; the root is in itself.
+    /// The inode of a file handle, as an entry without a name. ESTALE where it is gone.
+    Itself { ino: Ino },
+    /// The directory that a directory is in, as an entry without a name; the root is in itself.
     Parent { ino: Ino },
     /// chmod, chown, utimensat, and truncation when `size` is given.
     SetAttr { ino: Ino, set: AttrSet, size: Option<u64> },
@@ -121,6 +123,7 @@ impl Request {
             | Self::SetAttr { ino, size: Some(_), .. } => Some(*ino),
             Self::SetLock { lock, .. } | Self::TestLock { lock } => Some(lock.ino),
             Self::Lookup { .. }
+            | Self::Itself { .. }
             | Self::Parent { .. }
             | Self::GetAttr { .. }
             | Self::SetAttr { size: None, .. }
@@ -155,6 +158,7 @@ impl Request {
             | Self::Rmdir { .. }
             | Self::Rename { .. } => true,
             Self::GetAttr { .. }
+            | Self::Itself { .. }
             | Self::Parent { .. }
             | Self::SetAttr { .. }
             | Self::ReadLink { .. }
@@ -196,7 +200,7 @@ impl Request {
     /// The label under which it is counted.
     pub fn kind(&self) -> OperationKind {
         match self {
-            Self::Lookup { .. } | Self::Parent { .. } => OperationKind::Lookup,
+            Self::Lookup { .. } | Self::Itself { .. } | Self::Parent { .. } => OperationKind::Lookup,
             Self::GetAttr { .. } => OperationKind::Getattr,
             Self::SetAttr { size: None, .. } => OperationKind::Setattr,
             Self::SetAttr { size: Some(_), .. } => OperationKind::Truncate,

@@ -3,7 +3,7 @@
 use super::*;
 use meta::FileKind;
 use types::Timespec;
-use vfs::{Attr, Entry, HandleId, Opened, ReadJob};
+use vfs::{Attr, Entry, HandleId, Keep, Opened, ReadJob};
 use wire::{LockKind, LockOwner};
 
 fn attr(ino: u64) -> Attr {
@@ -77,15 +77,6 @@ fn a_missing_name_is_an_answer_to_lookup_alone() {
 }
 
 #[test]
-fn lookup_of_the_inode_itself_is_never_kept() {
-    let Ok(Answer::Entry(entry)) = Answer::of(Shape::Itself, Reply::Attr(attr(7), Keep::Yes)) else {
-        panic!("no entry")
-    };
-    assert_eq!((entry.nodeid, entry.generation), (7, 3));
-    assert_eq!((entry.entry_ttl, entry.attr_ttl), (Duration::ZERO, Duration::ZERO));
-}
-
-#[test]
 fn statx_has_the_time_of_birth() {
     let Ok(Answer::Statx(statx, ttl)) = Answer::of(Shape::Statx, Reply::Attr(attr(7), Keep::Yes)) else {
         panic!("no statx")
@@ -110,7 +101,7 @@ fn sized_answers() {
 
 #[test]
 fn errors() {
-    for shape in [Shape::Plain, Shape::Lookup, Shape::Itself, Shape::Statx, write_shape()] {
+    for shape in [Shape::Plain, Shape::Lookup, Shape::Statx, write_shape()] {
         assert_answers(shape, Reply::Error(FsError::TooLarge), Answer::Error(Errno::FBIG));
         assert_answers(shape, Reply::Error(FsError::Exists), Answer::Error(Errno::EXIST));
     }

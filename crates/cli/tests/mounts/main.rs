@@ -8,6 +8,8 @@ mod bad_disks;
 mod check;
 mod coherence;
 mod counters;
+mod directories;
+mod handles;
 mod judged;
 mod lab;
 mod logs;

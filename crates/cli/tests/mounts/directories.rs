@@ -1,0 +1,122 @@
+//! Directories of many entries that change while they are read, and what is told of changes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::{RawDir, SeekFrom, seek};
+
+use crate::lab::Lab;
+
+/// Reads on from a place: names, and the place behind the last of them. At most `count` names.
+fn read_from(dir: &Path, place: u64, count: usize) -> (Vec<String>, u64) {
+    let opened = File::open(dir).expect("it is there");
+    seek(&opened, SeekFrom::Start(place)).expect("a place that a read told");
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&opened, &mut buffer);
+    let (mut names, mut behind) = (Vec::new(), place);
+    while names.len() < count {
+        let Some(entry) = entries.next() else { break };
+        let entry = entry.expect("readable");
+        behind = entry.next_entry_cookie();
+        let name = entry.file_name().to_str().expect("ascii").to_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    (names, behind)
+}
+
+/// Goal: telldir and seekdir, over descriptors and mounts. Method: two mounts read the directory by turns, each going on from
+/// where the other stopped, while names that stay are among others that come and go.
+#[test]
+fn a_place_in_a_directory_holds_on_all_mounts_while_names_come_and_go() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(a.path("d")).expect("made");
+    let path = |kind: &str, n: usize| a.path(&format!("d/{kind}{n}"));
+    for n in 0..STAYING {
+        File::create(path("stays", n)).expect("made");
+        File::create(path("goes", n)).expect("made");
+    }
+    let (mut seen, mut place, mut turn): (BTreeMap<String, usize>, u64, usize) = (BTreeMap::new(), 0, 0);
+    loop {
+        let mount = if turn.is_multiple_of(2) { &a } else { &b };
+        let (names, behind) = read_from(&mount.path("d"), place, 37);
+        if names.is_empty() {
+            break;
+        }
+        names.into_iter().for_each(|name| *seen.entry(name).or_default() += 1);
+        place = behind;
+        // From the other mount: some go, some come.
+        let other = if turn.is_multiple_of(2) { &b } else { &a };
+        for n in (turn * 29..(turn + 1) * 29).map(|n| n % STAYING) {
+            _ = fs::remove_file(other.path(&format!("d/goes{n}")));
+            _ = File::create(other.path(&format!("d/comes{n}")));
+        }
+        turn += 1;
+    }
+    assert!(turn > STAYING / 37, "{turn} reads");
+    for n in 0..STAYING {
+        assert_eq!(seen.get(&format!("stays{n}")), Some(&1), "stays{n}, of {turn} reads");
+    }
+    assert_eq!(seen.iter().find(|(_, count)| **count > 1), None, "twice");
+}
+
+const STAYING: usize = 3_000;
+
+/// What comes within a fifth of a second.
+fn events(watch: &File, until: usize) -> Vec<(ReadFlags, String)> {
+    let mut told = Vec::new();
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let timeout = Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(200).subsec_nanos().into() };
+    while told.len() < until
+        && poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timeout)).expect("polled") > 0
+    {
+        let mut reader = inotify::Reader::new(watch, &mut buffer);
+        loop {
+            let event = reader.next().expect("there is one");
+            let name = event.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+            told.push((event.events(), name));
+            if reader.is_buffer_empty() {
+                break;
+            }
+        }
+    }
+    told
+}
+
+/// Goal: inotify(7) tells what is done at its own mount, and nothing of what other nodes do, though it is seen.
+#[test]
+fn inotify_tells_what_is_done_at_its_mount() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(a.path("d")).expect("made");
+    let watch = File::from(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("made"));
+    let what = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE | WatchFlags::MOVE;
+    inotify::add_watch(&watch, a.path("d"), what).expect("watched");
+    fs::write(a.path("d/f"), "x").expect("made");
+    fs::rename(a.path("d/f"), a.path("d/g")).expect("moved");
+    fs::remove_file(a.path("d/g")).expect("removed");
+    let told = events(&watch, 5);
+    let expected = [
+        (ReadFlags::CREATE, "f"),
+        (ReadFlags::CLOSE_WRITE, "f"),
+        (ReadFlags::MOVED_FROM, "f"),
+        (ReadFlags::MOVED_TO, "g"),
+        (ReadFlags::DELETE, "g"),
+    ];
+    assert_eq!(told, expected.map(|(event, name)| (event, name.to_owned())));
+
+    fs::write(b.path("d/h"), "x").expect("made");
+    fs::rename(b.path("d/h"), b.path("d/i")).expect("moved");
+    assert_eq!(events(&watch, 1), [], "of what another node made");
+    assert_eq!(fs::read(a.path("d/i")).expect("it is seen all the same"), b"x");
+    fs::remove_file(b.path("d/i")).expect("removed");
+    assert_eq!(events(&watch, 1), [], "of a name that this kernel had");
+    assert!(fs::metadata(a.path("d/i")).is_err(), "it is gone all the same");
+}

@@ -1,0 +1,65 @@
+//! File handles: inodes that are looked up by number alone.
+//!
+//! A core alone; the test plays its master.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{CLOCK, attr, content, member, root_grant};
+use meta::{Child, Cookie, Dirent, FileKind, FsError, Inode};
+use types::Ino;
+use vfs::{Core, Output, Reply, Request, RequestId};
+use wire::{FromMaster, GrantData, ToMaster};
+
+const FILE: Ino = Ino(50);
+
+fn outcome(core: &mut Core) -> (Vec<u64>, Vec<(RequestId, Reply)>) {
+    let (mut asked, mut replies) = (Vec::new(), Vec::new());
+    while let Some(output) = core.poll_output() {
+        match output {
+            Output::Send(ToMaster::Acquire { request, .. }) => asked.push(request),
+            Output::Reply(id, reply) => replies.push((id, reply)),
+            _ => {}
+        }
+    }
+    (asked, replies)
+}
+
+/// Asks a core that has never heard of it; returns it and the number of what it asked its master.
+fn look_up() -> (Core, u64) {
+    let mut core = member();
+    outcome(&mut core);
+    assert!(core.submit(CLOCK, RequestId(1), Request::Itself { ino: FILE }).is_none());
+    let (asked, _) = outcome(&mut core);
+    let [request] = asked[..] else { panic!("{asked:?}") };
+    (core, request)
+}
+
+#[test]
+fn an_inode_is_found_in_the_directory_that_covers_it() {
+    let (mut core, request) = look_up();
+    let inode = Box::new(Inode { attr: attr(FileKind::File), content: content(7) });
+    let mut grant = root_grant();
+    if let GrantData::Directory { listing, .. } = &mut grant.data {
+        let dirent =
+            Dirent { name: types::Name::new(b"f").unwrap(), ino: FILE, child: Child::Covered { inode } };
+        listing.entries.push((Cookie(3), dirent));
+    }
+    let grants = vec![grant];
+    core.handle_message(CLOCK, FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None });
+    let (asked, replies) = outcome(&mut core);
+    assert!(asked.is_empty(), "it asks again and again: {asked:?}");
+    let [(RequestId(1), Reply::Entry(entry))] = &replies[..] else { panic!("{replies:?}") };
+    assert_eq!((entry.attr.ino, entry.attr.size), (FILE, 7));
+}
+
+#[test]
+fn one_that_is_gone_is_stale() {
+    let (mut core, request) = look_up();
+    let error = Some(FsError::Stale);
+    let grants = Vec::new();
+    core.handle_message(CLOCK, FromMaster::Acquired { request, error, grants, seen: 0, glimpse: None });
+    let (asked, replies) = outcome(&mut core);
+    assert!(asked.is_empty(), "{asked:?}");
+    assert!(matches!(replies[..], [(RequestId(1), Reply::Error(FsError::Stale))]), "{replies:?}");
+}
