@@ -33,26 +33,26 @@ unsafe extern "C" {
 }
 
 /// Sets or gives up a range of units; a length of 0 reaches beyond the end.
-pub fn set(file: BorrowedFd<'_>, of: Of, mode: Mode, (start, len): (u8, u8), wait: bool) -> Answer {
+pub fn set(file: BorrowedFd<'_>, of: Of, mode: Mode, range: (u64, u64), wait: bool) -> Answer {
     let command = match (of, wait) {
         (Of::Process, false) => 6,
         (Of::Process, true) => 7,
         (Of::Description, false) => 37,
         (Of::Description, true) => 38,
     };
-    match call(file, command, mode, (start, len)) {
+    match call(file, command, mode, range) {
         Ok(_) => Answer::Done,
         Err(errno) => Answer::of_errno(errno),
     }
 }
 
 /// Asks for what is in the way.
-pub fn test(file: BorrowedFd<'_>, of: Of, mode: Mode, range: (u8, u8)) -> Answer {
+pub fn test(file: BorrowedFd<'_>, of: Of, mode: Mode, range: (u64, u64)) -> Answer {
     let command = match of {
         Of::Process => 5,
         Of::Description => 36,
     };
-    let unit = |bytes: c_long| (bytes / UNIT as c_long) as u8;
+    let unit = |bytes: c_long| bytes.unsigned_abs() / UNIT;
     match call(file, command, mode, range) {
         Ok(Flock { kind: UNLOCK, .. }) => Answer::Free,
         Ok(found) => {
@@ -64,13 +64,13 @@ pub fn test(file: BorrowedFd<'_>, of: Of, mode: Mode, range: (u8, u8)) -> Answer
 }
 
 #[expect(unsafe_code, reason = "nobody offers byte ranges")]
-fn call(file: BorrowedFd<'_>, command: c_int, mode: Mode, (start, len): (u8, u8)) -> Result<Flock, i32> {
+fn call(file: BorrowedFd<'_>, command: c_int, mode: Mode, (start, len): (u64, u64)) -> Result<Flock, i32> {
     let kind = match mode {
         Mode::Shared => 0,
         Mode::Exclusive => WRITE,
         Mode::None => UNLOCK,
     };
-    let bytes = |units: u8| c_long::from(units) * UNIT as c_long;
+    let bytes = |units: u64| (units * UNIT) as c_long;
     let mut lock = Flock { kind, whence: 0, start: bytes(start), len: bytes(len), pid: 0 };
     // SAFETY: these commands take a pointer to a `struct flock`, which outlives the call.
     match unsafe { fcntl(file.as_raw_fd(), command, &raw mut lock) } {

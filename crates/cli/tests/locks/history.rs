@@ -70,8 +70,8 @@ pub enum Answer {
     Free,
     Found {
         mode: Mode,
-        start: u8,
-        len: u8,
+        start: u64,
+        len: u64,
     },
     /// What does not belong here, unless the node is gone.
     Error(i32),
@@ -199,7 +199,10 @@ impl Answer {
             "interrupted" => Self::Interrupted,
             "deadlock" => Self::Deadlock,
             "free" => Self::Free,
-            "found" => Self::Found { mode: mode(small(1)), start: small(2), len: small(3) },
+            "found" => {
+                let (start, len) = (small(2).into(), small(3).into());
+                Self::Found { mode: mode(small(1)), start, len }
+            }
             "error" => Self::Error(words[1].parse().expect("an errno")),
             _ => return None,
         })

@@ -326,7 +326,7 @@ fn explain(
             }
         }
         (Call::Test { file, slot, mode, start, len }, Answer::Found { mode: kind, start: at, len: of }) => {
-            let found = places(at, of);
+            let found = places(at as u8, of as u8);
             let owner = owner(number, file, slot);
             let mut in_way = possible.in_way((Family::Records, file), owner, mode, (start, len), time);
             match in_way.any(|hold| hold.mode == kind && found.contains(&hold.unit)) {

@@ -12,6 +12,7 @@ mod judge;
 #[path = "../mounts/lab.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod lab;
+mod ranges;
 mod worker;
 
 use std::fs::{self, File};

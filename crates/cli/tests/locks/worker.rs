@@ -154,7 +154,7 @@ impl Worker {
         let handle = &self.files[usize::from(file)][usize::from(slot)];
         let call = Call::Set { family, file, slot, mode, start, len, wait };
         let answer = self.history.record(call, || match family {
-            Family::Records => calls::set(handle.as_fd(), of(slot), mode, (start, len), wait),
+            Family::Records => calls::set(handle.as_fd(), of(slot), mode, (start.into(), len.into()), wait),
             Family::Whole => {
                 let operation = match (mode, wait) {
                     (Mode::None, _) => FlockOperation::Unlock,
@@ -183,7 +183,9 @@ impl Worker {
         let mode = self.mode();
         let handle = &self.files[usize::from(file)][usize::from(slot)];
         let call = Call::Test { file, slot, mode, start, len };
-        let answer = self.history.record(call, || calls::test(handle.as_fd(), of(slot), mode, (start, len)));
+        let answer = self
+            .history
+            .record(call, || calls::test(handle.as_fd(), of(slot), mode, (start.into(), len.into())));
         if matches!(answer, Answer::Error(_)) { Err(Gone) } else { Ok(()) }
     }
 
