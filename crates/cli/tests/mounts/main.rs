@@ -16,6 +16,7 @@ mod logs;
 mod mappings;
 mod owners;
 mod privileges;
+mod read_only;
 mod scrub;
 mod system_mounts;
 mod users;
