@@ -115,6 +115,12 @@ impl Core {
             None => {
                 let request = self.number();
                 progress.lock = Some((request, None));
+                if let LockOp::Set { lock, .. } = op
+                    && lock.kind == LockKind::Flock
+                {
+                    // Given up before anything is taken, however it ends: another master is not to hear of it.
+                    self.forget_locks(lock.ino, lock.kind, lock.owner, 0, BYTE_MAX + 1);
+                }
                 self.lock_calls.insert(request, LockCall { op, is_cancelled: false });
                 self.metrics.operations_shipped.add(OperationKind::Lock, 1);
                 self.send(ToMaster::Lock { request, op });

@@ -109,6 +109,31 @@ fn who_has_given_up_waiting_does_not_wait_for_the_next_master() {
     assert!(matches!(replies[..], [(RequestId(1), Reply::Error(meta::FsError::Interrupted))]), "{replies:?}");
 }
 
+/// flock(2) gives up before it takes, and somebody else may have got it since.
+#[test]
+fn a_flock_that_waits_to_be_converted_is_not_told_to_a_new_master() {
+    let mut core = member();
+    for (id, exclusive) in [(1, false), (2, true)] {
+        let lock = ByteLock { exclusive, ..LOCK };
+        let request = Request::SetLock { lock, handle: HandleId(1), wait: true };
+        assert!(core.submit(CLOCK, RequestId(id), request).is_none());
+        let (asked, _) = lock_asked(&outcome(&mut core).0).unwrap();
+        if !exclusive {
+            let granted = FromMaster::Locked { request: asked, error: None, conflict: None };
+            core.handle_message(CLOCK, granted);
+            outcome(&mut core);
+        }
+    }
+    common::change_master(&mut core);
+    let (messages, _) = outcome(&mut core);
+    let told = messages.iter().find_map(|message| match message {
+        ToMaster::Reassert { part: ReassertPart::Locks { list }, .. } => Some(list.len()),
+        _ => None,
+    });
+    assert_eq!(told, Some(0), "{messages:?}");
+    assert!(matches!(lock_asked(&messages), Some((_, LockOp::Set { wait: true, .. }))), "it waits on");
+}
+
 #[test]
 fn the_last_close_gives_up_each_kind_of_lock() {
     let mut core = member();
