@@ -20,6 +20,20 @@ pub(crate) struct Glimpse {
     pub holder: NodeId,
     /// When.
     pub since: Micros,
+    /// The inquiry that it is a part of.
+    inquiry: Option<u64>,
+}
+
+/// An acquire of an inode that is not recorded: another node may have made it and not flushed its log yet. A process may know
+/// such an inode by its handle only. All others are asked, and flush it before they answer if it is in their logs.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    node: NodeId,
+    request: u64,
+    want: Want,
+    ahead: Ahead,
+    /// How many have yet to answer.
+    left: usize,
 }
 
 impl Master {
@@ -27,6 +41,14 @@ impl Master {
         if !self.members.contains_key(&node) {
             return;
         }
+        match self.read::<StoredInode>(Key::Inode(want.ino())) {
+            Ok(None) if self.inquire(node, request, want, &ahead) => {}
+            _ => self.acquire_recorded(node, request, want, ahead),
+        }
+    }
+
+    /// Acquires what is recorded; nothing else is there.
+    fn acquire_recorded(&mut self, node: NodeId, request: u64, want: Want, ahead: Ahead) {
         if let Err(error) = self.acquire(node, request, want, ahead) {
             let message = FromMaster::Acquired {
                 request,
@@ -36,6 +58,36 @@ impl Master {
                 glimpse: None,
             };
             self.send(node, message);
+        }
+    }
+
+    /// Asks all other members about an inode that is not recorded. False if there is nobody who could know of it.
+    fn inquire(&mut self, node: NodeId, request: u64, want: Want, ahead: &Ahead) -> bool {
+        let ino = want.ino();
+        let others: Vec<NodeId> = self.members.keys().copied().filter(|member| *member != node).collect();
+        if others.is_empty() || ino.0 >= self.volume.next_inode {
+            return false;
+        }
+        let id = self.number();
+        let since = self.clock.now;
+        self.inquiries.insert(id, Inquiry { node, request, want, ahead: ahead.clone(), left: others.len() });
+        for holder in others {
+            let seq = self.number();
+            self.glimpses.insert(seq, Glimpse { node, request, ino, holder, since, inquiry: Some(id) });
+            self.send(holder, FromMaster::Glimpse { seq, list: vec![ino] });
+        }
+        true
+    }
+
+    /// One more has answered an inquiry, behind what it had to flush.
+    fn on_inquired(&mut self, id: u64) {
+        let Some(inquiry) = self.inquiries.get_mut(&id) else { return };
+        inquiry.left -= 1;
+        if inquiry.left == 0
+            && let Some(Inquiry { node, request, want, ahead, .. }) = self.inquiries.remove(&id)
+            && self.members.contains_key(&node)
+        {
+            self.acquire_recorded(node, request, want, ahead);
         }
     }
 
@@ -226,7 +278,7 @@ impl Master {
             // when the answer has come, for a grant that waited would be older than a forget that did not.
             let seq = self.number();
             let since = self.clock.now;
-            self.glimpses.insert(seq, Glimpse { node, request, ino, holder, since });
+            self.glimpses.insert(seq, Glimpse { node, request, ino, holder, since, inquiry: None });
             self.send(holder, FromMaster::Glimpse { seq, list: vec![ino] });
             self.table.settle(self.clock.now, resource);
             return Ok(());
@@ -248,7 +300,13 @@ impl Master {
     }
 
     pub(crate) fn on_glimpsed(&mut self, seq: u64, contents: Vec<(Ino, meta::Content)>) {
-        let Some(Glimpse { node, request, ino, .. }) = self.glimpses.remove(&seq) else { return };
+        let Some(Glimpse { node, request, ino, holder, inquiry, .. }) = self.glimpses.remove(&seq) else {
+            return;
+        };
+        if let Some(id) = inquiry {
+            return self.on_inquired(id);
+        }
+        let file = ResourceId::file(ino);
         let content = contents.into_iter().find(|(found, _)| *found == ino).map(|(_, content)| content);
         let resource = ResourceId::attr(ino);
         let is_still = !self.is_changing(resource)
@@ -263,9 +321,14 @@ impl Master {
                 self.send(node, FromMaster::Acquired { request, error: None, grants, seen, glimpse });
             }
             // Given back meanwhile, or changed: what there is now is in the engine.
-            (_, _) => {
+            (content, _) => {
                 let (want, ahead) = (Want::Attr { ino }, Ahead::default());
-                self.tasks.push_back(Task::Acquire { node, request, want, ahead });
+                let task = Task::Acquire { node, request, want, ahead };
+                match content.is_none() && self.table.exclusive_holder(file) == Some(holder) {
+                    // It holds what it knows nothing of, and would say so for ever.
+                    true => self.wait_for(node, file, Need::Token(LockMode::Pr), task),
+                    false => self.tasks.push_back(task),
+                }
             }
         }
     }
@@ -336,7 +399,18 @@ impl Master {
         let seqs: Vec<u64> =
             self.glimpses.iter().filter(|(_, g)| g.holder == holder).map(|(s, _)| *s).collect();
         for seq in seqs {
-            self.on_glimpsed(seq, Vec::new());
+            // Who is still a member answers inquiries by its new connection.
+            match self
+                .glimpses
+                .get(&seq)
+                .filter(|g| g.inquiry.is_some() && self.members.contains_key(&holder))
+            {
+                Some(glimpse) => {
+                    let list = vec![glimpse.ino];
+                    self.send(holder, FromMaster::Glimpse { seq, list });
+                }
+                None => self.on_glimpsed(seq, Vec::new()),
+            }
         }
     }
 }

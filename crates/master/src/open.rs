@@ -68,6 +68,7 @@ impl Master {
             forgets: BTreeMap::new(),
             pending: BTreeMap::new(),
             glimpses: BTreeMap::new(),
+            inquiries: BTreeMap::new(),
             split_places: BTreeMap::new(),
             told_everyone: Vec::new(),
             app_locks: AppLocks::default(),

@@ -75,6 +75,7 @@ impl Master {
         }
         self.bury_predecessors(&newcomer, node);
         self.leave_old_peer(node, peer);
+        self.forget_told(node);
         log::info!("node {node} rejoins: {}", record.label);
         let applied = record.batch;
         self.enter(peer, node, record);
@@ -84,6 +85,15 @@ impl Master {
         }
         let welcome = self.welcome(node, applied, true);
         self.send(node, welcome);
+    }
+
+    /// What a member told by a connection that broke before it had told everything counts no more: it may have given some of it
+    /// back since. It tells everything again, and asks again for what has no answer.
+    fn forget_told(&mut self, node: NodeId) {
+        // Nobody waits for anything yet.
+        let _open = self.table.remove_node(self.clock.now, node);
+        let _granted = self.app_locks.drop_node(node);
+        self.deferred.retain(|(sender, _)| *sender != node);
     }
 
     fn stored_results(&self, node: NodeId) -> BTreeSet<types::OpSeq> {

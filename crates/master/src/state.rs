@@ -142,6 +142,8 @@ pub struct Master {
     pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,
     pub(crate) pending: BTreeMap<u64, Pending>,
     pub(crate) glimpses: BTreeMap<u64, crate::acquire::Glimpse>,
+    /// Acquires that wait until all others were asked.
+    pub(crate) inquiries: BTreeMap<u64, crate::acquire::Inquiry>,
     /// Places of entries whose child has keys of its own, as last seen.
     pub(crate) split_places: BTreeMap<Ino, (Ino, Cookie)>,
     /// Records of changes that every reader has been told of: they go with the next commit.

@@ -48,7 +48,7 @@ pub fn initial_changes(now: Timespec, uid: u32, gid: u32) -> Vec<Change> {
         gid,
         nlink: 2,
         rdev: 0,
-        generation: 1,
+        generation: crate::ops::FIRST_GENERATION,
         parent: Ino::ROOT,
         btime: now,
         ctime: now,

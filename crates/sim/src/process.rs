@@ -3,6 +3,8 @@
 //! A process works on names of its own in directories that all share, so its model of them is exact whoever else
 //! is at work. What it does to shared names is judged when all is quiet.
 
+mod directories;
+mod handles;
 mod looks;
 mod shared;
 
@@ -61,6 +63,8 @@ pub(crate) struct State {
     pub request: Option<vfs::RequestId>,
     /// The request in progress may be interrupted.
     pub interruptible: bool,
+    /// It has been.
+    pub interrupted: bool,
     pub last: String,
     /// Before it starts again after a death: what must be complete first.
     pub gate: Gate,
@@ -193,7 +197,7 @@ impl Process {
             None => Poll::Pending,
         })
         .await;
-        self.state(|s| s.request = None);
+        self.state(|s| (s.request, s.interrupted) = (None, false));
         reply
     }
 
@@ -385,7 +389,7 @@ impl Process {
     }
 
     async fn step(&self, step: usize) {
-        let choice = self.random(100);
+        let choice = self.random(107);
         self.state(|s| s.last = format!("{step} choice {choice}"));
         match choice {
             0..14 => self.create().await,
@@ -415,6 +419,8 @@ impl Process {
             92..95 => self.count().await,
             95..97 => self.peek().await,
             97 => self.far().await,
+            98..102 => self.visit().await,
+            102..105 => self.by_handle().await,
             _ => self.migrate().await,
         }
     }

@@ -337,14 +337,14 @@ impl Runner {
         if world.cluster.random(300) != 0 {
             return;
         }
-        let waiting: Vec<_> = world
-            .states
-            .iter()
-            .filter(|s| s.interruptible && world.cluster.goes(s.node))
-            .filter_map(|s| Some((s.node, s.request?)))
+        let waiting: Vec<_> = (0..world.states.len())
+            .filter(|id| world.states[*id].interruptible && world.cluster.goes(world.states[*id].node))
+            .filter_map(|id| Some((id, world.states[id].request?)))
             .collect();
         if !waiting.is_empty() {
-            let (node, request) = waiting[world.cluster.random(waiting.len() as u64) as usize];
+            let (id, request) = waiting[world.cluster.random(waiting.len() as u64) as usize];
+            let node = world.states[id].node;
+            world.states[id].interrupted = true;
             world.cluster.interrupt(node, request);
         }
     }

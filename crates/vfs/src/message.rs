@@ -50,8 +50,13 @@ impl Core {
             FromMaster::Revoke { list, speculative } => self.on_revoke(list, speculative),
             FromMaster::Forget { seq, changes, removed } => self.on_forget(seq, changes, removed),
             FromMaster::Glimpse { seq, list } => {
-                let contents =
-                    list.into_iter().filter_map(|ino| Some((ino, self.glimpse_content(ino)?))).collect();
+                let contents: Vec<_> =
+                    list.iter().filter_map(|ino| Some((*ino, self.glimpse_content(*ino)?))).collect();
+                // What was made here may be in the log yet.
+                let is_known = |ino: &Ino| !matches!(self.place(*ino), Place::Unknown);
+                if contents.len() < list.len() && list.iter().any(is_known) {
+                    self.send_batch(false);
+                }
                 self.send(ToMaster::Glimpsed { seq, contents });
             }
             FromMaster::Durable { seq } => self.on_durable(seq),

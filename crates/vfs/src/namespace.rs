@@ -1,6 +1,6 @@
 //! Requests that change the namespace: run here under EX, or shipped to the master.
 
-use meta::ops::{AttrSet, Groups, NewInode, RenameMode};
+use meta::ops::{AttrSet, FIRST_GENERATION, Groups, NewInode, RenameMode};
 use meta::{Change, FileKind, FsError, Op, OpContext, OpReply, ViewError};
 use obs::OperationKind;
 use types::{Ino, LockMode, Name, NameError, OpSeq, ResourceId};
@@ -9,7 +9,7 @@ use wire::ToMaster;
 use crate::cache::{DirCache, Found, LOADED_ALL, OwnCache, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
-use crate::request::{MakeSpec, OpenMode, Reply, Request};
+use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request};
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
 use crate::xattr::CAPABILITY;
@@ -181,9 +181,12 @@ impl Core {
         let name = checked(name)?;
         let new = self.new_inode(spec, progress)?;
         let kind = spec.operation_kind();
-        let op = Op::Create { parent, name: name.clone(), new, split: false };
+        let op = Op::Create { parent, name: name.clone(), new: new.clone(), split: false };
         self.run_op(&op, kind, progress)?;
-        let entry = self.made_entry(parent, &name)?;
+        let entry = match self.made_entry(parent, &name, new.ino, progress) {
+            Err(Step::Done(Reply::Error(FsError::Stale))) => self.removed_entry(&new),
+            made => made?,
+        };
         self.finish_dir(Reply::Entry(entry), progress)
     }
 
@@ -199,8 +202,8 @@ impl Core {
         let checked_name = checked(name)?;
         let new = self.new_inode(spec, progress)?;
         let ino = new.ino;
-        // Born with tokens of its own where others share the directory.
-        let split = open.write && self.tokens.usable(ResourceId::dir(parent)) != LockMode::Ex;
+        // Born with tokens of its own, and open here, where others share the directory and may remove it at once.
+        let split = self.tokens.usable(ResourceId::dir(parent)) != LockMode::Ex;
         let op = Op::Create { parent, name: checked_name.clone(), new, split };
         match self.run_op(&op, OperationKind::Create, progress) {
             Ok(_) => {}
@@ -228,17 +231,8 @@ impl Core {
             }
             Err(step) => return Err(step),
         }
-        let entry = match self.made_entry(parent, &checked_name) {
-            Ok(entry) if entry.attr.ino == ino => entry,
-            Ok(other) => {
-                self.forget(other.attr.ino, 1);
-                self.own_entry(ino, progress)?
-            }
-            // The name is another's by now, or nobody's; what was made is open here all the same.
-            Err(Step::Done(Reply::Error(FsError::NotFound))) => self.own_entry(ino, progress)?,
-            Err(step) => return Err(step),
-        };
-        let ino = entry.attr.ino;
+        // Whoever has the name by now: what was made is open here.
+        let entry = self.made_entry(parent, &checked_name, ino, progress)?;
         let handle = self.open_handle(Handle::new(ino, open));
         self.note_open_told(ino);
         self.finish_dir(Reply::Created(entry, self.opened(ino, handle, open)), progress)
@@ -267,7 +261,7 @@ impl Core {
         self.flush_before_naming(Some(ino), progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
         self.run_op(&op, OperationKind::Link, progress)?;
-        let entry = self.made_entry(parent, &name)?;
+        let entry = self.made_entry(parent, &name, ino, progress)?;
         self.finish_dir(Reply::Entry(entry), progress)
     }
 
@@ -285,14 +279,43 @@ impl Core {
         self.finish_dir(Reply::Done, progress)
     }
 
-    /// The entry of a name just made, for the kernel. Another node may have taken the token meanwhile.
-    fn made_entry(&mut self, parent: Ino, name: &Name) -> Try<crate::request::Entry> {
+    /// The entry of a name just made for an inode, for the kernel. Others may have removed it since, and given it to
+    /// something else.
+    fn made_entry(&mut self, parent: Ino, name: &Name, ino: Ino, progress: &mut Progress) -> Try<Entry> {
         match self.try_lookup(parent, name.as_bytes())? {
-            Reply::Entry(entry) => Ok(entry),
-            // Made and removed again by others before we could look.
-            Reply::NoEntry(_) => Err(FsError::NotFound.into()),
-            other => Err(Step::Done(other)),
+            Reply::Entry(entry) if entry.attr.ino == ino => return Ok(entry),
+            Reply::Entry(other) => self.forget(other.attr.ino, 1),
+            Reply::NoEntry(_) => {}
+            other => return Err(Step::Done(other)),
         }
+        self.own_entry(ino, progress)
+    }
+
+    /// The entry of what was made and is no more, before whoever made it is told: as it was, and not to be kept. What is asked
+    /// of it later is answered for itself.
+    fn removed_entry(&mut self, new: &NewInode) -> Entry {
+        let now = self.clock.wall;
+        let attr = Attr {
+            ino: new.ino,
+            generation: FIRST_GENERATION,
+            kind: new.kind,
+            mode: new.mode & !new.umask,
+            nlink: 0,
+            uid: new.uid,
+            gid: new.gid,
+            rdev: new.rdev,
+            size: new.target.len() as u64,
+            stored_bytes: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        };
+        self.note_entry_told(&attr);
+        let known = self.known.note(new.ino);
+        known.lookups += 1;
+        known.place = Place::Own;
+        Entry { attr, keep_name: Keep::No, keep_attr: Keep::No }
     }
 
     /// Runs an operation: here if the rights suffice, else at the master. Returns once it is answered.
@@ -418,7 +441,9 @@ impl Core {
         if let Some(job) = self.flush_under_way(&removes) {
             return Err(Step::Wait(WaitKey::Flush(job)));
         }
-        frozen.retain(|ino| self.holds_names(*ino));
+        // Nothing is made in a directory that the master may just have removed.
+        frozen.extend(&removes);
+        // Whatever is held of them now: EX may come with the answer to an earlier operation.
         frozen.sort_unstable();
         frozen.dedup();
         for dir in &frozen {

@@ -1,4 +1,4 @@
-//! A file that a shipped operation made and that is not open here yet.
+//! What a shipped operation made and its process has not been told of yet.
 //!
 //! A core alone; the test plays two masters, one after the other.
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -6,9 +6,9 @@
 mod common;
 
 use common::{CLOCK, change_master, create, member, root_grant};
-use meta::OpReply;
+use meta::{FileKind, FsError, OpReply};
 use types::{Ino, LockMode};
-use vfs::{Core, Output, RequestId};
+use vfs::{Core, Keep, MakeSpec, Output, Reply, Request, RequestId};
 use wire::{FromMaster, ReassertPart, ToMaster, Want};
 
 /// Goal: what has been made for a process is open, whatever others do to its name before the process is told, and whoever
@@ -26,6 +26,59 @@ fn what_is_made_and_not_yet_open_is_reported_to_the_next_master() {
         }
     }
     assert_eq!(reported.unwrap(), [made]);
+}
+
+/// Goal: what was made was made, though another node has removed it before its process is told. Method: a directory is made by the
+/// master, and by the time it is asked for it is no more.
+#[test]
+fn a_directory_that_is_removed_at_once_was_made() {
+    let mut core = member();
+    let spec = MakeSpec {
+        kind: FileKind::Directory,
+        mode: 0o777,
+        umask: 0o022,
+        uid: 3,
+        gid: 4,
+        rdev: 0,
+        target: Box::default(),
+    };
+    let make = Request::Make { parent: Ino::ROOT, name: b"d"[..].into(), spec };
+    assert!(core.submit(CLOCK, RequestId(1), make).is_none());
+    let mut made = None;
+    let mut answered = None;
+    while let Some(output) = core.poll_output() {
+        let answer = match output {
+            Output::Send(ToMaster::Acquire { request, want: Want::Directory { ino: Ino::ROOT }, .. }) => {
+                let mut grant = root_grant();
+                grant.mode = LockMode::Pr;
+                FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 0, glimpse: None }
+            }
+            Output::Send(ToMaster::Ship { seq, op: meta::Op::Create { new, .. }, .. }) => {
+                made = Some(new.ino);
+                let result = Ok(OpReply::Inode { ino: new.ino });
+                FromMaster::Shipped { seq, result, changes: Vec::new(), grants: Vec::new(), seen: 0 }
+            }
+            Output::Send(ToMaster::Acquire { request, .. }) => {
+                let error = Some(FsError::Stale);
+                FromMaster::Acquired { request, error, grants: Vec::new(), seen: 0, glimpse: None }
+            }
+            Output::Reply(_, reply) => {
+                answered = Some(reply);
+                continue;
+            }
+            Output::Invalidate { job, .. } => {
+                core.invalidated(CLOCK, job);
+                continue;
+            }
+            _ => continue,
+        };
+        core.handle_message(CLOCK, answer);
+    }
+    let Some(Reply::Entry(entry)) = answered else { panic!("answered {answered:?}") };
+    let attr = entry.attr;
+    assert_eq!((Some(attr.ino), attr.kind, attr.mode), (made, FileKind::Directory, 0o755));
+    assert_eq!((attr.uid, attr.gid, attr.nlink), (3, 4, 0));
+    assert_eq!((entry.keep_name, entry.keep_attr), (Keep::No, Keep::No));
 }
 
 /// Has a file made in the root, which others read too, and leaves its process waiting for the attributes.

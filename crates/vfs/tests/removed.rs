@@ -8,7 +8,7 @@ mod common;
 use common::{CLOCK, attr, content, member};
 use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, Inode, Op};
 use types::{Ino, LockMode, Micros, Name, ResourceId};
-use vfs::{Clock, Core, DirSink, Entry, Output, Reply, Request, RequestId};
+use vfs::{Clock, Core, DirSink, Entry, MakeSpec, Output, Reply, Request, RequestId};
 use wire::{FromMaster, Grant, GrantData, Listing, ToMaster, Want};
 
 const DIR: Ino = Ino(50);
@@ -46,6 +46,29 @@ fn nothing_is_logged_of_a_directory_that_is_being_removed() {
         }
         assert!(said.iter().any(|message| matches!(message, ToMaster::Release { .. })), "{said:?}");
     }
+}
+
+/// Goal: nothing is made in a directory that the master may just have removed. Method: the same directory, whose removal is shipped; a
+/// directory that is made in it has to wait.
+#[test]
+fn nothing_is_made_in_a_directory_that_is_being_removed() {
+    let mut core = member();
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"d"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+    run(&mut core);
+    let list = Request::ReadDir { ino: DIR, after: 0, plus: false, sink: Box::new(Names) };
+    assert!(!matches!(core.submit(CLOCK, RequestId(2), list), Some(Reply::Error(_))));
+    run(&mut core);
+    let remove = Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into() };
+    assert!(core.submit(LATER, RequestId(3), remove).is_none());
+    run(&mut core);
+    let (kind, target) = (FileKind::Directory, Box::default());
+    let spec = MakeSpec { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0, target };
+    let make = Request::Make { parent: DIR, name: b"x"[..].into(), spec };
+    assert!(core.submit(LATER, RequestId(4), make).is_none(), "it waits");
+    core.handle_timeout(Clock { now: Micros(LATER.now.0 + 2_000_000), ..LATER });
+    let said = run(&mut core);
+    assert!(!said.iter().any(|message| matches!(message, ToMaster::Batch { .. })), "{said:?}");
 }
 
 /// Has a directory given back. Returns what was said.

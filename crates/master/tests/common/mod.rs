@@ -51,13 +51,18 @@ impl Rig {
 
     /// Joins, or rejoins as `rejoin`; returns who the node is.
     pub fn join(&mut self, peer: PeerId, rejoin: NodeId) -> NodeId {
+        self.join_from(peer, 100 + peer.0 as u32, rejoin)
+    }
+
+    /// The same of the mount with this process.
+    pub fn join_from(&mut self, peer: PeerId, pid: u32, rejoin: NodeId) -> NodeId {
         self.master.connected(self.clock(), peer);
         let hello = ToMaster::Hello {
             version: PROTOCOL_VERSION,
             volume: vec![0x0707_0707_0707_0707; 2],
             rejoin,
             epoch: Epoch(0),
-            pid: 100 + peer.0 as u32,
+            pid,
             pid_start: 1,
             label: String::new(),
             device: String::new(),

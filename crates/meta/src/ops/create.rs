@@ -12,6 +12,9 @@ use crate::error::FsError;
 use crate::record::{Body, Child, Content, Dirent, FileKind, Inode, InodeAttr, Xattrs};
 use crate::view::{View, ViewError};
 
+/// Generation of a new inode. Numbers are never reused, so the first generation is the only one.
+pub const FIRST_GENERATION: u32 = 1;
+
 /// Plans a new inode under a new name.
 pub(super) fn plan(
     view: &impl View,
@@ -73,8 +76,7 @@ pub(super) fn birth(
         gid: if is_setgid { dir_attr.gid } else { new.gid },
         nlink: if is_directory { 2 } else { 1 },
         rdev: if is_device { new.rdev } else { 0 },
-        // Numbers are never reused, so the first generation is the only one.
-        generation: 1,
+        generation: FIRST_GENERATION,
         parent: dir.ino,
         btime: now,
         ctime: now,

@@ -19,6 +19,7 @@ mod unlink;
 mod xattr;
 
 pub use attributes::{XattrList, list_xattrs, read_xattr};
+pub use create::FIRST_GENERATION;
 pub use xattr::check_xattr_name;
 
 use types::{Ino, Name, NodeId, Timespec, codec_enum, codec_struct};

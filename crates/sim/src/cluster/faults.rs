@@ -117,11 +117,24 @@ impl Cluster {
     pub fn kill_node(&mut self, index: usize) {
         self.figures.node_deaths += 1;
         self.stop_node(index);
+        self.end_old_links(index);
         let (clock, peer) = (self.master_clock(), self.nodes[index].peer);
         if let Some(master) = self.master.as_mut() {
             master.disconnected(clock, peer, true);
         }
         self.pump();
+    }
+
+    /// Of what a dead node sent by connections that it had left a part is read; then the master finds their ends.
+    fn end_old_links(&mut self, index: usize) {
+        let ends = |link: &OldLink| link.index == index;
+        while let Some(at) = self.old_links.iter().position(ends) {
+            let arrive = self.rng.usize(0..=self.old_links[at].messages.len());
+            self.old_links[at].messages.truncate(arrive);
+            while self.old_links.get(at).is_some_and(ends) {
+                self.read_old_link(at);
+            }
+        }
     }
 
     fn stop_node(&mut self, index: usize) {
@@ -217,7 +230,13 @@ impl Cluster {
     pub(super) fn old_link_goes_on(&mut self) {
         let due: Vec<usize> =
             (0..self.old_links.len()).filter(|at| self.old_links[*at].due <= self.now).collect();
-        let Some(at) = due.get(self.rng.usize(0..due.len().max(1))).copied() else { return };
+        if let Some(at) = due.get(self.rng.usize(0..due.len().max(1))).copied() {
+            self.read_old_link(at);
+        }
+    }
+
+    /// The next message of one of them, or its end.
+    fn read_old_link(&mut self, at: usize) {
         let clock = self.master_clock();
         let link = &mut self.old_links[at];
         let (peer, is_dead) = (link.peer, !self.nodes[link.index].is_up);

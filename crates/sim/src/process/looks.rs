@@ -130,13 +130,24 @@ impl Process {
     }
 
     pub(super) async fn listing(&self, dir: u64) -> Vec<(Vec<u8>, u64, FileKind)> {
+        match self.try_listing(dir).await {
+            Ok(all) => all,
+            Err(error) => self.fault(&format!("readdir answered {error:?}")),
+        }
+    }
+
+    /// What is in a directory that may be removed meanwhile.
+    pub(super) async fn try_listing(&self, dir: u64) -> Done<Vec<(Vec<u8>, u64, FileKind)>> {
         let (mut all, mut after) = (Vec::new(), 0);
         loop {
             let sink = Box::new(Listing::default());
-            let reply = self.call(Request::ReadDir { ino: Ino(dir), after, plus: false, sink }).await;
-            let Reply::Dir(sink) = reply else { self.fault(&format!("readdir answered {reply:?}")) };
+            let sink = match self.call(Request::ReadDir { ino: Ino(dir), after, plus: false, sink }).await {
+                Reply::Dir(sink) => sink,
+                Reply::Error(error) => return Err(error),
+                other => self.fault(&format!("readdir answered {other:?}")),
+            };
             let part = sink.into_any().downcast::<Listing>().expect("the sink is ours");
-            let Some((_, _, last, _)) = part.0.last() else { return all };
+            let Some((_, _, last, _)) = part.0.last() else { return Ok(all) };
             after = *last;
             all.extend(part.0.into_iter().map(|(name, ino, _, kind)| (name, ino, kind)));
         }

@@ -66,7 +66,13 @@ impl Process {
         }
     }
 
-    async fn create_shared(&self, dir: u64, name: &[u8], open: OpenMode, exclusive: bool) -> Reply {
+    pub(super) async fn create_shared(
+        &self,
+        dir: u64,
+        name: &[u8],
+        open: OpenMode,
+        exclusive: bool,
+    ) -> Reply {
         let begun = self.begin_shared(dir, name, Some(Seen::Present));
         let spec = spec(FileKind::File);
         let create = Request::Create { parent: Ino(dir), name: name.into(), spec, open, exclusive };
@@ -84,7 +90,7 @@ impl Process {
         reply
     }
 
-    async fn unlink_shared(&self, dir: u64, name: &[u8]) -> Reply {
+    pub(super) async fn unlink_shared(&self, dir: u64, name: &[u8]) -> Reply {
         let begun = self.begin_shared(dir, name, Some(Seen::Absent));
         let reply = self.call(Request::Unlink { parent: Ino(dir), name: name.into() }).await;
         match &reply {
@@ -251,6 +257,7 @@ impl Process {
                         world.critical = None;
                     }
                 }
+                self.wait_for_interrupted().await;
                 let found = self.done(Request::Unlock { lock }).await;
                 self.expect("unlock", found, Ok(()));
             }
@@ -261,6 +268,18 @@ impl Process {
         let found =
             self.done(Request::Release { ino: Ino(ino), handle: opened.handle, flock: Some(owner) }).await;
         self.expect("release", found, Ok(()));
+    }
+
+    /// Whoever was interrupted while he waited for a lock gets his answer without anybody letting go of it.
+    async fn wait_for_interrupted(&self) {
+        let is_left = |world: &World| {
+            world.states.iter().any(|s| s.interrupted && s.request.is_some() && world.cluster.goes(s.node))
+        };
+        poll_fn(|_| match is_left(&self.world.borrow()) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        })
+        .await;
     }
 
     /// Changes its own place of a file that is so long that its extents have pages of their own.

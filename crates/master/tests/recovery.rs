@@ -1,0 +1,80 @@
+//! A master that takes over, and inodes that are in nobody's records yet.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{A, B, Rig};
+use master::{Output, PeerId};
+use meta::FsError;
+use types::{BatchSeq, Ino, LockMode, NodeId, ResourceId};
+use wire::{FromMaster, ReassertPart, ToMaster, Want};
+
+/// Goal: what a member has given back while it re-asserted is nobody's. Method: it tells the new master that it holds the root, its
+/// connection breaks, and by the next one it tells nothing; another node asks for the root.
+#[test]
+fn what_was_told_by_a_connection_that_broke_in_a_recovery_counts_no_more() {
+    let mut rig = Rig::new();
+    let a = rig.join(A, NodeId(0));
+    let b = rig.join(B, NodeId(0));
+    rig.hold_root(A);
+    rig.remaster();
+    let (again, other) = (PeerId(3), PeerId(4));
+    let done = ToMaster::Reassert { part: ReassertPart::Locks { list: Vec::new() }, done: true };
+    rig.join_from(A, 101, a);
+    let list = vec![(ResourceId::dir(Ino::ROOT), LockMode::Ex)];
+    rig.tell(A, ToMaster::Reassert { part: ReassertPart::Tokens { list }, done: false });
+    rig.join_from(again, 101, a);
+    rig.join_from(other, 102, b);
+    let want = Want::Directory { ino: Ino::ROOT };
+    rig.tell(other, ToMaster::Acquire { request: 1, want, ahead: Default::default() });
+    rig.tell(other, done.clone());
+    let outputs = rig.tell(again, done);
+    assert!(outputs.iter().any(|output| is_acquired(output, other, None)), "{outputs:?}");
+}
+
+/// Goal: an inode that another node made is there for who has its handle, though it was not flushed. Method: B asks for a number
+/// that A has; A flushes before it answers the inquiry, and another time it knows of nothing.
+#[test]
+fn an_inode_without_a_record_is_asked_for_before_it_is_denied() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    rig.hold_root(A);
+    let first = rig.tell(A, ToMaster::Reserve { inodes: 16, segments: 0 });
+    let ino = first.iter().find_map(|output| match output {
+        Output::Send { message: FromMaster::Reserved { first_inode, .. }, .. } => Some(*first_inode),
+        _ => None,
+    });
+    let ino = ino.unwrap();
+    for is_made in [false, true] {
+        let want = Want::Attr { ino };
+        let outputs = rig.tell(B, ToMaster::Acquire { request: 7, want, ahead: Default::default() });
+        let asked = outputs.iter().find_map(|output| match output {
+            Output::Send { peer: A, message: FromMaster::Glimpse { seq, list } } if *list == [ino] => {
+                Some(*seq)
+            }
+            _ => None,
+        });
+        let seq = asked.unwrap_or_else(|| panic!("{outputs:?}"));
+        assert_eq!(outputs.len(), 1, "not denied yet: {outputs:?}");
+        if is_made {
+            let changes = common::directory(Ino::ROOT, ino);
+            let kept = vec![(ResourceId::dir(ino), LockMode::Nl)];
+            rig.tell(A, ToMaster::Batch { seq: BatchSeq(1), kept, changes, sync: false });
+        }
+        let outputs = rig.tell(A, ToMaster::Glimpsed { seq, contents: Vec::new() });
+        let error = (!is_made).then_some(FsError::Stale);
+        assert!(outputs.iter().any(|output| is_acquired(output, B, error)), "{outputs:?}");
+    }
+    // Nobody was given this number.
+    let want = Want::Attr { ino: Ino(u64::MAX) };
+    let outputs = rig.tell(B, ToMaster::Acquire { request: 8, want, ahead: Default::default() });
+    assert!(outputs.iter().any(|output| is_acquired(output, B, Some(FsError::Stale))), "{outputs:?}");
+}
+
+fn is_acquired(output: &Output, by: PeerId, with: Option<FsError>) -> bool {
+    match output {
+        Output::Send { peer, message: FromMaster::Acquired { error, .. } } => *peer == by && *error == with,
+        _ => false,
+    }
+}
