@@ -118,3 +118,27 @@ fn a_file_handle_finds_its_file_until_it_is_gone() {
     crate::lab::wait_until("the last close", || open(&b.root, &file).err() == Some(Errno::STALE));
     crate::lab::wait_until("the last close", || open(&a.root, &file).err() == Some(Errno::STALE));
 }
+
+/// Goal: a handle is as good as a name as soon as the call that made the file has returned, though nothing of it was flushed yet.
+/// Method: one mount makes files in a directory that it has for itself; the other opens them by their handles at once.
+#[test]
+fn a_handle_of_a_file_that_was_just_made_opens_it_elsewhere() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(a.path("own")).expect("made");
+    for round in 0..50 {
+        let (path, text) = (a.path(&format!("own/{round}")), format!("round {round}"));
+        fs::write(&path, &text).expect("made");
+        let handle = handle_of(&path);
+        assert_eq!(read(&b.root, &handle), Ok(text), "round {round}");
+        fs::remove_file(&path).expect("removed");
+        // Its last close is told to the node in the kernel's own time.
+        let is_stale = |_: &u32| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            open(&b.root, &handle).err() == Some(Errno::STALE)
+        };
+        assert!((0..200).find(is_stale).is_some(), "round {round}");
+    }
+    a.unmount(&lab);
+    b.unmount(&lab);
+}
