@@ -24,8 +24,8 @@ pub(crate) struct Glimpse {
     inquiry: Option<u64>,
 }
 
-/// An acquire of an inode that is not recorded: another node may have made it and not flushed its log yet. A process may know
-/// such an inode by its handle only. All others are asked, and flush it before they answer if it is in their logs.
+/// An acquire of an inode that is not recorded: the node that was given its number may have made it and not flushed its log yet.
+/// A process may know such an inode by its handle only. Who may have it is asked, and flushes it before he answers.
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     node: NodeId,
@@ -61,11 +61,17 @@ impl Master {
         }
     }
 
-    /// Asks all other members about an inode that is not recorded. False if there is nobody who could know of it.
+    /// Asks about an inode that is not recorded. False if there is nobody who could know of it.
     fn inquire(&mut self, node: NodeId, request: u64, want: Want, ahead: &Ahead) -> bool {
         let ino = want.ino();
-        let others: Vec<NodeId> = self.members.keys().copied().filter(|member| *member != node).collect();
-        if others.is_empty() || ino.0 >= self.volume.next_inode {
+        if ino.0 >= self.volume.next_inode {
+            return false;
+        }
+        let given = self.numbers_given.range(..=ino).next_back().map(|(_, member)| *member);
+        // An earlier master may have given it to anybody.
+        let may_have = |member: &NodeId| *member != node && given.is_none_or(|given| given == *member);
+        let others: Vec<NodeId> = self.members.keys().copied().filter(may_have).collect();
+        if others.is_empty() {
             return false;
         }
         let id = self.number();

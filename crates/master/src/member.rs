@@ -262,6 +262,10 @@ impl Master {
             first_segment: self.volume.next_segment,
             segments,
         };
+        let last_given = self.numbers_given.last_key_value().map(|(_, member)| *member);
+        if inodes > 0 && last_given != Some(node) {
+            self.numbers_given.insert(Ino(self.volume.next_inode), node);
+        }
         self.volume.next_inode += u64::from(inodes);
         self.volume.next_segment += u64::from(segments);
         let mut own = vec![own_write(Key::Volume, &self.volume)];

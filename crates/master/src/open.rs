@@ -68,6 +68,7 @@ impl Master {
             forgets: BTreeMap::new(),
             pending: BTreeMap::new(),
             glimpses: BTreeMap::new(),
+            numbers_given: BTreeMap::new(),
             inquiries: BTreeMap::new(),
             split_places: BTreeMap::new(),
             told_everyone: Vec::new(),

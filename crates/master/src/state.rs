@@ -142,7 +142,9 @@ pub struct Master {
     pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,
     pub(crate) pending: BTreeMap<u64, Pending>,
     pub(crate) glimpses: BTreeMap<u64, crate::acquire::Glimpse>,
-    /// Acquires that wait until all others were asked.
+    /// Who was given the inode numbers from there on by this master.
+    pub(crate) numbers_given: BTreeMap<Ino, NodeId>,
+    /// Acquires that wait until who may have the inode was asked.
     pub(crate) inquiries: BTreeMap<u64, crate::acquire::Inquiry>,
     /// Places of entries whose child has keys of its own, as last seen.
     pub(crate) split_places: BTreeMap<Ino, (Ino, Cookie)>,

@@ -66,10 +66,24 @@ fn an_inode_without_a_record_is_asked_for_before_it_is_denied() {
         let error = (!is_made).then_some(FsError::Stale);
         assert!(outputs.iter().any(|output| is_acquired(output, B, error)), "{outputs:?}");
     }
-    // Nobody was given this number.
-    let want = Want::Attr { ino: Ino(u64::MAX) };
-    let outputs = rig.tell(B, ToMaster::Acquire { request: 8, want, ahead: Default::default() });
-    assert!(outputs.iter().any(|output| is_acquired(output, B, Some(FsError::Stale))), "{outputs:?}");
+    // Who was given a number by this master is asked, and nobody else: not A himself, and not for what nobody was given.
+    for (peer, ino) in [(A, Ino(ino.0 + 1)), (B, Ino(u64::MAX))] {
+        let want = Want::Attr { ino };
+        let outputs = rig.tell(peer, ToMaster::Acquire { request: 8, want, ahead: Default::default() });
+        assert!(is_acquired(&outputs[0], peer, Some(FsError::Stale)) && outputs.len() == 1, "{outputs:?}");
+    }
+    // Of what another master gave everybody may know.
+    rig.remaster();
+    rig.join(A, NodeId(1));
+    rig.join(B, NodeId(2));
+    for peer in [A, B] {
+        rig.tell(peer, ToMaster::Reassert { part: ReassertPart::Locks { list: Vec::new() }, done: true });
+    }
+    let want = Want::Attr { ino: Ino(ino.0 + 1) };
+    let outputs = rig.tell(A, ToMaster::Acquire { request: 9, want, ahead: Default::default() });
+    let is_asked =
+        |output: &Output| matches!(output, Output::Send { peer: B, message: FromMaster::Glimpse { .. } });
+    assert!(outputs.len() == 1 && is_asked(&outputs[0]), "{outputs:?}");
 }
 
 fn is_acquired(output: &Output, by: PeerId, with: Option<FsError>) -> bool {
