@@ -20,13 +20,7 @@ const LATER: Clock = Clock { now: Micros(CLOCK.now.0 + 1_000_000), ..CLOCK };
 #[test]
 fn nothing_is_logged_of_a_directory_that_is_being_removed() {
     for is_name_known in [true, false] {
-        let mut core = member();
-        let look = Request::Lookup { parent: Ino::ROOT, name: b"d"[..].into() };
-        assert!(core.submit(CLOCK, RequestId(1), look).is_none());
-        run(&mut core);
-        let list = Request::ReadDir { ino: DIR, after: 0, plus: false, sink: Box::new(Names) };
-        assert!(!matches!(core.submit(CLOCK, RequestId(2), list), Some(Reply::Error(_))));
-        run(&mut core);
+        let mut core = holder();
         assert_eq!(core.held_mode(ResourceId::dir(DIR)), LockMode::Ex);
         if !is_name_known {
             revoke(&mut core, Ino::ROOT);
@@ -52,13 +46,7 @@ fn nothing_is_logged_of_a_directory_that_is_being_removed() {
 /// directory that is made in it has to wait.
 #[test]
 fn nothing_is_made_in_a_directory_that_is_being_removed() {
-    let mut core = member();
-    let look = Request::Lookup { parent: Ino::ROOT, name: b"d"[..].into() };
-    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
-    run(&mut core);
-    let list = Request::ReadDir { ino: DIR, after: 0, plus: false, sink: Box::new(Names) };
-    assert!(!matches!(core.submit(CLOCK, RequestId(2), list), Some(Reply::Error(_))));
-    run(&mut core);
+    let mut core = holder();
     let remove = Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into() };
     assert!(core.submit(LATER, RequestId(3), remove).is_none());
     run(&mut core);
@@ -69,6 +57,18 @@ fn nothing_is_made_in_a_directory_that_is_being_removed() {
     core.handle_timeout(Clock { now: Micros(LATER.now.0 + 2_000_000), ..LATER });
     let said = run(&mut core);
     assert!(!said.iter().any(|message| matches!(message, ToMaster::Batch { .. })), "{said:?}");
+}
+
+/// A core that holds the directory in EX and has read it.
+fn holder() -> Core {
+    let mut core = member();
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"d"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+    run(&mut core);
+    let list = Request::ReadDir { ino: DIR, after: 0, plus: false, sink: Box::new(Names) };
+    assert!(!matches!(core.submit(CLOCK, RequestId(2), list), Some(Reply::Error(_))));
+    run(&mut core);
+    core
 }
 
 /// Has a directory given back. Returns what was said.
