@@ -525,11 +525,16 @@ impl Core {
             // Another node removed what the name stood for; the forget that says so came before this answer.
             let finds_again = error == FsError::Stale && request.finds_by_name();
             if !finds_again || progress.stale_finds > STALE_FINDS_MAX {
-                return self.refuse(request, progress, error);
+                // What was made was made, though it is gone before anybody was told.
+                progress.is_gone = error == FsError::Stale && progress.has_made(request);
+                if !progress.is_gone {
+                    return self.refuse(request, progress, error);
+                }
             }
             progress.stale_finds += 1;
             // The master that was to say so has died before it did. The next one will; until then names are read anew.
             if progress.stale_finds > STALE_FINDS_MAX
+                && !progress.is_gone
                 && let Some(dir) = self.give_back_names(request)
             {
                 return Step::Wait(WaitKey::Released(dir));

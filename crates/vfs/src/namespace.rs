@@ -183,7 +183,11 @@ impl Core {
         let kind = spec.operation_kind();
         let op = Op::Create { parent, name: name.clone(), new: new.clone(), split: false };
         self.run_op(&op, kind, progress)?;
-        let entry = match self.made_entry(parent, &name, new.ino, progress) {
+        let made = match progress.is_gone {
+            true => Err(FsError::Stale.into()),
+            false => self.made_entry(parent, &name, new.ino, progress),
+        };
+        let entry = match made {
             Err(Step::Done(Reply::Error(FsError::Stale))) => self.removed_entry(&new),
             made => made?,
         };

@@ -81,6 +81,8 @@ pub struct Progress {
     pub error: Option<FsError>,
     /// How often an inode that it found by name was gone when it was asked for.
     pub stale_finds: u32,
+    /// Whether what it made is not to be found any more.
+    pub is_gone: bool,
     /// Its lock request and the answer.
     pub lock: Option<(u64, Option<LockAnswer>)>,
     /// Fetched attributes.
@@ -123,9 +125,15 @@ impl Progress {
             glimpse: None,
             error: None,
             stale_finds: 0,
+            is_gone: false,
             lock: None,
             xattrs: None,
         }
+    }
+
+    /// Whether `request` asks for something to be made, and the master has made it.
+    pub fn has_made(&self, request: &Request) -> bool {
+        matches!(request, Request::Make { .. }) && matches!(self.ship, Some(Ship::Answered(Ok(_))))
     }
 }
 
