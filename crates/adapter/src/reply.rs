@@ -66,6 +66,15 @@ pub enum Shape {
         /// The file.
         ino: Ino,
     },
+    /// COPY_FILE_RANGE.
+    ///
+    /// The kernel holds the lock of the destination, and drops the pages of what was copied when it is answered.
+    Copy {
+        /// The destination.
+        ino: Ino,
+        /// Where in it.
+        offset: u64,
+    },
     /// WRITE.
     Write(WriteShape),
 }
@@ -108,6 +117,8 @@ pub enum Answer {
     Size(u32),
     /// How many bytes were taken.
     Written(u32),
+    /// How many bytes were copied.
+    Copied(u64),
     /// Directory entries.
     Dir(DirBuffer),
     /// Figures of the volume.
@@ -149,6 +160,7 @@ impl Answer {
             (_, Reply::Opened(opened)) => Self::Opened(opened_of(opened)),
             (_, Reply::Data(data)) => Self::Data(data),
             (_, Reply::Written { len, moved_to: _, was_read: _ }) => Self::Written(len),
+            (_, Reply::Copied { len }) => Self::Copied(len),
             (_, Reply::Dir(sink)) => Self::Dir(buffer_of(sink)?),
             (_, Reply::StatFs(figures)) => Self::Statfs(statfs_of(&figures)),
             (_, Reply::Offset(offset)) => Self::Offset(offset),
@@ -170,6 +182,7 @@ impl Answer {
             Self::Data(data) => reply.data(&data),
             Self::Size(size) => reply.xattr_size(size),
             Self::Written(len) => reply.written(len),
+            Self::Copied(len) => reply.copied(len),
             Self::Dir(buffer) => reply.dir(&buffer),
             Self::Statfs(statfs) => reply.statfs(&statfs),
             Self::Offset(offset) => reply.lseek(offset),

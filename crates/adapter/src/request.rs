@@ -186,14 +186,13 @@ fn try_translate<'a>(
         Operation::Opendir { .. } => return Err(Errno::NOSYS),
         // The kernel checks permissions (`default_permissions`) and asks no more after this.
         Operation::Access { .. } => return Err(Errno::NOSYS),
-        // Nothing here lies on a block device.
-        Operation::Bmap { .. } => return Err(Errno::NOSYS),
-        // The kernel then always reports readiness, as for any regular file.
-        Operation::Poll { .. } => return Err(Errno::NOSYS),
+        // Nothing here lies on a block device. For POLL the kernel then always reports readiness, as for any regular file.
+        Operation::Bmap { .. } | Operation::Poll { .. } => return Err(Errno::NOSYS),
         // Not ENOSYS: what is unknown is this command, not ioctl as such.
         Operation::Ioctl { .. } => return Err(Errno::NOTTY),
-        // The kernel falls back to copying through its page cache, here and for every later call.
-        Operation::CopyFileRange { .. } => return Err(Errno::NOSYS),
+        Operation::CopyFileRange { offset_in, ino_out, fh_out, offset_out, len, flags, .. } => {
+            copy(header, offset_in, (Ino(ino_out), fh_out, offset_out), len, flags)?
+        }
         // Only virtiofs sends it; sync(2) reaches other mounts by their write-back, of which there is none.
         Operation::Syncfs => return Err(Errno::NOSYS),
         Operation::Unknown { opcode: _ } => return Err(Errno::NOSYS),
@@ -208,7 +207,10 @@ impl Translated<'_> {
         let (ino, groups) = match self {
             Self::Write(write) => (write.ino, &mut write.kill_privileges),
             Self::Ask(Request::SetAttr { ino, set, .. }, _) => (*ino, &mut set.kill_privileges),
-            Self::Ask(Request::Allocate { ino, kill_privileges, .. }, _) => (*ino, kill_privileges),
+            Self::Ask(
+                Request::Allocate { ino, kill_privileges, .. } | Request::Copy { ino, kill_privileges, .. },
+                _,
+            ) => (*ino, kill_privileges),
             Self::Ask(..) | Self::Answer(_) => return None,
         };
         Some((ino, groups.as_mut()?))
@@ -228,7 +230,10 @@ impl Translated<'_> {
     pub(crate) fn locks(&self) -> Option<Ino> {
         match self {
             Self::Write(write) if !write.of_pages => Some(write.ino),
-            Self::Ask(Request::SetAttr { ino, .. } | Request::Allocate { ino, .. }, _) => Some(*ino),
+            Self::Ask(
+                Request::SetAttr { ino, .. } | Request::Allocate { ino, .. } | Request::Copy { ino, .. },
+                _,
+            ) => Some(*ino),
             Self::Write(_) | Self::Ask(..) | Self::Answer(_) => None,
         }
     }
@@ -246,6 +251,25 @@ fn lookup(ino: Ino, name: &OsStr) -> (Request, Shape) {
         b".." => (Request::Parent { ino }, Shape::Plain),
         name => (Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup),
     }
+}
+
+/// To an inode, through a handle, at an offset. The kernel says of no caller that he lacks CAP_FSETID: root has it.
+fn copy(
+    header: &InHeader,
+    from_offset: u64,
+    (ino, fh, offset): (Ino, u64, u64),
+    len: u64,
+    flags: u64,
+) -> Result<(Request, Shape), Errno> {
+    if flags != 0 {
+        return Err(Errno::INVAL);
+    }
+    let (handle, kill_privileges) = (FileHandle::from_raw(fh).id, groups_if(header.uid != ROOT, header));
+    let from = Ino(header.nodeid);
+    Ok((
+        Request::Copy { from, from_offset, ino, offset, len, handle, kill_privileges },
+        Shape::Copy { ino, offset },
+    ))
 }
 
 fn get_xattr(ino: Ino, name: &OsStr, size: u32) -> (Request, Shape) {

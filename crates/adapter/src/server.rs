@@ -260,6 +260,9 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
         (Shape::Write(WriteShape { ino, offset, end: None, .. }), Reply::Written { len, .. }) => {
             core.end_moved(ino, offset.saturating_add(u64::from(*len)));
         }
+        (Shape::Copy { ino, offset }, Reply::Copied { len }) => {
+            core.end_moved(ino, offset.saturating_add(*len));
+        }
         (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
             call.before.catch_up = core.earlier_end_met(ino);
         }
@@ -288,7 +291,11 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
 /// Whether there is anything to [note](note_answer).
 fn may_need_more(shape: Shape, reply: &Reply) -> bool {
     match reply {
-        Reply::Attr(..) | Reply::Entry(..) | Reply::Created(..) | Reply::Written { .. } => true,
+        Reply::Attr(..)
+        | Reply::Entry(..)
+        | Reply::Created(..)
+        | Reply::Written { .. }
+        | Reply::Copied { .. } => true,
         Reply::Data(_) | Reply::ReadJob(_) => matches!(shape, Shape::Read { .. }),
         _ => false,
     }

@@ -1,6 +1,6 @@
 //! The cleaner's work on a store: which files a segment was written for, and copies of what is still needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use types::{Ino, SegmentId};
@@ -50,8 +50,15 @@ pub fn copy_extents(
 ) -> Result<Vec<Copied>, ChunkError> {
     let mut writer = SegmentWriter::new(config, Arc::clone(store));
     writer.add_segments(segments);
-    let mut copies = Vec::with_capacity(extents.len());
+    let mut copies: Vec<Copied> = Vec::with_capacity(extents.len());
+    // What several files share is copied once.
+    let mut done: HashMap<(SegmentId, u64, u32), usize> = HashMap::new();
     for (ino, old) in extents {
+        let place = (old.segment(), old.segment_offset(), old.len());
+        if let Some(new) = done.get(&place).and_then(|same| shared(&copies[*same], &old)) {
+            copies.push(Copied { ino, old, new });
+            continue;
+        }
         let mut bytes = vec![0; old.len() as usize];
         if let Err(error) = read_extent(&**store, ino, &old, old.range(), &mut bytes) {
             log::error!(
@@ -62,6 +69,7 @@ pub fn copy_extents(
             continue;
         }
         let new = writer.append(ino, old.file_offset(), &[&bytes])?;
+        done.insert(place, copies.len());
         copies.push(Copied { ino, old, new });
     }
     writer.close();
@@ -70,4 +78,10 @@ pub fn copy_extents(
         Some(failure) => Err(failure.error),
         None => Ok(copies),
     }
+}
+
+/// The copy of an extent as one of the same bytes for `old`, of another file or elsewhere in it.
+fn shared(copied: &Copied, old: &Extent) -> Option<Vec<Extent>> {
+    let from = copied.old.file_offset();
+    copied.new.iter().map(|new| new.moved_to(new.file_offset() - from + old.file_offset()).ok()).collect()
 }

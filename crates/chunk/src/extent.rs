@@ -160,6 +160,18 @@ impl Extent {
         Some(Self { file_offset: start, len: within.end - within.start, skip: within.start - cut, run })
     }
 
+    /// The same stored bytes, mapped from `file_offset` on, of this file or another.
+    ///
+    /// # Errors
+    ///
+    /// [`ExtentError::FileOffset`] if they would end beyond the largest file.
+    pub fn moved_to(&self, file_offset: u64) -> Result<Self, ExtentError> {
+        if !ends_within(file_offset, self.len) {
+            return Err(ExtentError::FileOffset { file_offset, len: self.len });
+        }
+        Ok(Self { file_offset, ..self.clone() })
+    }
+
     /// Where in the run the file range `range` lies, which must be inside the extent.
     pub(crate) fn run_range(&self, range: Range<u64>) -> Range<u32> {
         assert!(self.file_offset <= range.start && range.start <= range.end && range.end <= self.end());

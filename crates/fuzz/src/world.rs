@@ -242,9 +242,17 @@ impl World {
                 let deleted: Vec<_> = list.into_iter().filter(|s| self.store.delete(*s).is_ok()).collect();
                 self.master.segments_deleted(clock, &deleted);
             }
-            master::Output::FindFiles { list } => {
-                let files = list.iter().filter_map(|s| chunk::files_of(&self.store, *s).ok()).flatten();
-                self.master.files_found(clock, &files.collect());
+            master::Output::FindFiles { list, everywhere } => {
+                let files = match everywhere {
+                    true => {
+                        let segments = list.into_iter().collect();
+                        master::files_naming(&*self.engine, &segments, &mut |_| true).unwrap_or_default()
+                    }
+                    false => {
+                        list.iter().filter_map(|s| chunk::files_of(&self.store, *s).ok()).flatten().collect()
+                    }
+                };
+                self.master.files_found(clock, &files);
             }
             master::Output::CopyExtents { segments, list } => {
                 let config = chunk::WriterConfig::new(VOLUME, types::NodeId(0));

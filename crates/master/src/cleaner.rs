@@ -6,6 +6,8 @@
 //!   its next batch could bring the old extents back. It is asked back first, before the bytes are read and
 //!   again, if somebody got EX meanwhile, before they are pointed to.
 //! - An extent is re-pointed only if it still stands as it was read, to a copy that is durable.
+//! - Segments of which copies have bytes too are left alone until there is nothing else to gain: to find those copies all the
+//!   metadata is read.
 //! - Readers are told like of any other change, and the old segment goes after the barrier that every empty
 //!   segment waits for.
 
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chunk::{Copied, Extent, ExtentMap};
 use meta::{Body, Change, Content, Dirent, Key, SegmentRecord, StoredInode};
-use types::{Ino, NodeId, ResourceId, SegmentId};
+use types::{Ino, Micros, NodeId, ResourceId, SegmentId};
 
 use crate::change::Then;
 use crate::commit::own_write;
@@ -33,6 +35,15 @@ pub(crate) enum Cleaner {
     Copying { segments: Vec<SegmentId> },
     /// Files are pointed to the copies, one task each.
     Repointing { segments: Vec<SegmentId>, left: usize, moved: u64 },
+}
+
+/// Segments that files name which they were not written for, as far as that was noticed: more of them lives than the files
+/// of their headers have.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    list: BTreeSet<SegmentId>,
+    /// When those files are looked for again.
+    due: Micros,
 }
 
 /// Where a file's content is.
@@ -56,7 +67,9 @@ impl Master {
         }
         let stored: u64 = listed.iter().map(|(_, len)| len).sum();
         // Members say how much lives, and one may say anything.
-        let live = records.values().fold(0u64, |sum, record| sum.saturating_add(record.live_bytes));
+        let live_of =
+            |segment, len: &u64| records.get(segment).map_or(0, |record| record.live_bytes.min(*len));
+        let live = listed.iter().fold(0u64, |sum, (segment, len)| sum.saturating_add(live_of(segment, len)));
         let longest = listed.iter().map(|(_, len)| *len).max().unwrap_or(0);
         let slack = longest * self.members.len() as u64;
         let space = self.config.store.space().unwrap_or(chunk::Space { free_bytes: 0, total_bytes: 0 });
@@ -66,17 +79,25 @@ impl Master {
             return;
         }
         let owned = self.owned_segments();
-        let mut candidates: Vec<(u64, SegmentId, u64)> = Vec::new();
+        self.shared.list.retain(|segment| records.contains_key(segment));
+        let (mut candidates, mut shared): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
         for (segment, len) in listed {
-            let live = records.get(segment).map_or(0, |record| record.live_bytes);
+            let live = live_of(segment, len);
             // Less than a tenth to gain is not worth the copy.
             if live > 0 && live < len / 10 * 9 && !owned.contains(segment) {
-                candidates.push((live * 1000 / len, *segment, live));
+                let is_shared = self.shared.list.contains(segment);
+                let list = if is_shared { &mut shared } else { &mut candidates };
+                list.push((live * 1000 / len, *segment, live));
             }
+        }
+        let everywhere = candidates.is_empty() && self.shared.due <= self.clock.now;
+        let most = if everywhere { COPY_BYTES_EVERYWHERE } else { COPY_BYTES };
+        if everywhere {
+            candidates = shared;
         }
         candidates.sort_unstable();
         // On a full disk little at a time: each round makes room for a larger one.
-        let limit = COPY_BYTES.min(space.free_bytes / 2);
+        let limit = most.min(space.free_bytes / 2);
         let (mut victims, mut bytes) = (BTreeSet::new(), 0);
         for (_, segment, live) in candidates {
             if bytes > 0 && bytes + live > limit {
@@ -87,7 +108,10 @@ impl Master {
         }
         if !victims.is_empty() {
             self.look_again();
-            self.outputs.push_back(Output::FindFiles { list: victims.iter().copied().collect() });
+            if everywhere {
+                self.shared.due = self.clock.now + PAUSE_EVERYWHERE;
+            }
+            self.outputs.push_back(Output::FindFiles { list: victims.iter().copied().collect(), everywhere });
             self.cleaner = Cleaner::Finding { victims };
         }
     }
@@ -100,7 +124,9 @@ impl Master {
             for (ino, offset) in files {
                 pages.entry(*ino).or_default().insert(offset / Body::PAGE_SPAN);
             }
-            if !pages.is_empty() {
+            if pages.is_empty() {
+                self.note_shared(&victims, &[]);
+            } else {
                 self.cleaner = Cleaner::Gathering { victims, left: pages.len(), extents: Vec::new() };
             }
             self.tasks.extend(pages.into_iter().map(|(ino, pages)| Task::Gather { ino, pages }));
@@ -138,8 +164,21 @@ impl Master {
         }
         *left -= 1;
         if *left == 0 {
-            let extents = std::mem::take(extents);
+            let (victims, extents) = (std::mem::take(victims), std::mem::take(extents));
+            self.note_shared(&victims, &extents);
             self.order_copies(extents);
+        }
+    }
+
+    /// Notes the victims of which more lives than was found.
+    fn note_shared(&mut self, victims: &BTreeSet<SegmentId>, extents: &[(Ino, Extent)]) {
+        for victim in victims {
+            let of_victim = extents.iter().filter(|(_, extent)| extent.segment() == *victim);
+            let found: u64 = of_victim.map(|(_, extent)| u64::from(extent.len())).sum();
+            let record = self.read::<SegmentRecord>(Key::Segment(*victim));
+            if record.is_ok_and(|record| record.is_some_and(|record| record.live_bytes > found)) {
+                self.shared.list.insert(*victim);
+            }
         }
     }
 
@@ -327,6 +366,10 @@ fn replace(map: &mut ExtentMap, copy: &Copied, deltas: &mut chunk::LiveDeltas) -
 
 /// Bytes moved in one round, at most if that is more than one segment's.
 const COPY_BYTES: u64 = 32 << 20;
+/// The same where all the metadata is read for it.
+const COPY_BYTES_EVERYWHERE: u64 = 256 << 20;
+/// Between two rounds for which all the metadata is read.
+const PAUSE_EVERYWHERE: Micros = Micros::from_millis(300_000);
 /// Extents of the pages that are re-pointed at once, about.
 const REPOINT_EXTENTS: usize = 4096;
 const SHORTEST_SEGMENT: u64 = 1 << 20;

@@ -22,10 +22,12 @@ mod record;
 mod recover;
 mod release;
 mod resume;
+mod sharers;
 mod ship;
 mod space;
 mod state;
 mod view;
 
 pub use error::MasterError;
+pub use sharers::files_naming;
 pub use state::{Clock, Config, Master, MemberStatus, Output, PeerId};

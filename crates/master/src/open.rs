@@ -76,6 +76,7 @@ impl Master {
             doubts: BTreeMap::new(),
             space: crate::space::Space::default(),
             cleaner: crate::cleaner::Cleaner::default(),
+            shared: crate::cleaner::Shared::default(),
             next_number: 0,
             listing_entries: crate::acquire::LISTING_ENTRIES,
             tasks: VecDeque::new(),

@@ -84,6 +84,8 @@ pub enum Output {
     FindFiles {
         /// Segments.
         list: Vec<SegmentId>,
+        /// Whether to look which files name them at all ([`files_naming`](crate::files_naming)), which takes long.
+        everywhere: bool,
     },
     /// Copy extents to fresh segments and report [`Master::extents_copied`].
     CopyExtents {
@@ -155,6 +157,7 @@ pub struct Master {
     pub(crate) doubts: crate::app_lock::Doubts,
     pub(crate) space: crate::space::Space,
     pub(crate) cleaner: crate::cleaner::Cleaner,
+    pub(crate) shared: crate::cleaner::Shared,
     pub(crate) next_number: u64,
     /// Entries of a directory in one message, at most.
     pub(crate) listing_entries: usize,

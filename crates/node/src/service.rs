@@ -267,7 +267,9 @@ impl Service {
             Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
             Output::TrimSegments { list } => self.segment_jobs.push(SegmentJob::Trim(list)),
             Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
-            Output::FindFiles { list } => self.segment_jobs.push(SegmentJob::FindFiles(list)),
+            Output::FindFiles { list, everywhere } => {
+                self.segment_jobs.push(SegmentJob::FindFiles(list, everywhere))
+            }
             Output::CopyExtents { segments, list } => {
                 self.segment_jobs.push(SegmentJob::Copy(segments, list))
             }
@@ -457,8 +459,11 @@ impl Service {
                     self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
                 }
                 SegmentJob::Trim(list) => trim_segments(&*shell.store, &list),
-                SegmentJob::FindFiles(list) => {
-                    let files = find_files(&*shell.store, &list);
+                SegmentJob::FindFiles(list, everywhere) => {
+                    let files = match self.engine().filter(|_| everywhere) {
+                        Some(engine) => self.find_sharers(&*engine, list),
+                        None => find_files(&*shell.store, &list),
+                    };
                     self.with_master(|master, clock| master.files_found(clock, &files));
                 }
                 SegmentJob::Copy(segments, list) => {
@@ -474,6 +479,24 @@ impl Service {
             }
             shell.pump(Work::OfMaster);
         }
+    }
+
+    /// Files that name segments, found in all the metadata.
+    fn find_sharers(&self, engine: &dyn Engine, list: Vec<SegmentId>) -> BTreeSet<(Ino, u64)> {
+        let segments = list.into_iter().collect();
+        let mut read = 0;
+        let found = master::files_naming(engine, &segments, &mut |bytes| {
+            read += bytes;
+            if read >= FIND_BYTES {
+                read = 0;
+                std::thread::sleep(FIND_PAUSE);
+            }
+            !self.is_stopping()
+        });
+        found.unwrap_or_else(|error| {
+            log::warn!("segments cannot be cleaned: {}", describe(&error));
+            BTreeSet::new()
+        })
     }
 
     /// The thread that looks after processes that should have rejoined, and after the reserve.
@@ -516,8 +539,8 @@ enum SegmentJob {
     Trim(Vec<SegmentId>),
     /// All of them listed.
     List,
-    /// The files found that these were written for.
-    FindFiles(Vec<SegmentId>),
+    /// The files found that these were written for, or that name them at all.
+    FindFiles(Vec<SegmentId>, bool),
     /// Extents of files copied to fresh segments.
     Copy(Vec<SegmentId>, Vec<(Ino, chunk::Extent)>),
 }
@@ -632,6 +655,9 @@ fn keep_reserve(shell: &Shell) -> bool {
 const PATIENCE_HELLO: Duration = Duration::from_secs(5);
 /// How long before its death a process's connections end, on a machine that is not too busy.
 const PATIENCE_DEATH: Duration = Duration::from_millis(50);
+/// Metadata read without a pause when files are looked for in all of it.
+const FIND_BYTES: u64 = 1 << 20;
+const FIND_PAUSE: Duration = Duration::from_millis(2);
 /// Between two looks at members that have yet to rejoin.
 const PAUSE_REJOIN: Duration = Duration::from_millis(50);
 /// Between two looks at the space left.

@@ -69,7 +69,7 @@ label! {
         Write = "write", Create = "create", Mkdir = "mkdir", Mknod = "mknod", Symlink = "symlink", Link = "link",
         Unlink = "unlink", Rmdir = "rmdir", Rename = "rename", Setattr = "setattr", Getxattr = "getxattr",
         Listxattr = "listxattr", Setxattr = "setxattr", Removexattr = "removexattr", Truncate = "truncate",
-        Fallocate = "fallocate", Open = "open", Release = "release", Fsync = "fsync", Statfs = "statfs",
+        Fallocate = "fallocate", Copy = "copy", Open = "open", Release = "release", Fsync = "fsync", Statfs = "statfs",
         Lock = "lock", Orphan = "orphan", Other = "other",
     }
 }

@@ -855,9 +855,18 @@ impl Cluster {
                         master.segments_deleted(clock, &deleted);
                     }
                 }
-                master::Output::FindFiles { list } => {
-                    let files = list.iter().filter_map(|s| chunk::files_of(&self.store, *s).ok()).flatten();
-                    let files = files.collect();
+                master::Output::FindFiles { list, everywhere } => {
+                    let files = match everywhere {
+                        true => {
+                            let segments = list.into_iter().collect();
+                            master::files_naming(&*self.engine, &segments, &mut |_| true).unwrap_or_default()
+                        }
+                        false => list
+                            .iter()
+                            .filter_map(|s| chunk::files_of(&self.store, *s).ok())
+                            .flatten()
+                            .collect(),
+                    };
                     let clock = self.master_clock();
                     if let Some(master) = self.master.as_mut() {
                         master.files_found(clock, &files);

@@ -59,7 +59,9 @@ impl Asked {
             Request::Rename { parent, name, new_parent, new_name, .. } => {
                 Self::Move((*parent, named(name)), (*new_parent, named(new_name)))
             }
-            Request::Write { ino, .. } | Request::SetAttr { ino, .. } => Self::Content(*ino),
+            Request::Write { ino, .. } | Request::Copy { ino, .. } | Request::SetAttr { ino, .. } => {
+                Self::Content(*ino)
+            }
             _ => Self::Other,
         }
     }
@@ -108,6 +110,7 @@ impl Pending {
             | Request::SetXattr { .. }
             | Request::RemoveXattr { .. }
             | Request::Allocate { .. }
+            | Request::Copy { .. }
             | Request::Seek { .. }
             | Request::SetLock { .. }
             | Request::Unlock { .. }

@@ -3,6 +3,7 @@
 //! A process works on names of its own in directories that all share, so its model of them is exact whoever else
 //! is at work. What it does to shared names is judged when all is quiet.
 
+mod copies;
 mod directories;
 mod handles;
 mod looks;
@@ -389,7 +390,7 @@ impl Process {
     }
 
     async fn step(&self, step: usize) {
-        let choice = self.random(107);
+        let choice = self.random(111);
         self.state(|s| s.last = format!("{step} choice {choice}"));
         match choice {
             0..14 => self.create().await,
@@ -421,6 +422,7 @@ impl Process {
             97 => self.far().await,
             98..102 => self.visit().await,
             102..105 => self.by_handle().await,
+            105..109 => self.copy().await,
             _ => self.migrate().await,
         }
     }

@@ -50,8 +50,11 @@ pub fn run_trial(seed: u64, trace: Trace) -> ProcessesRun {
 
 /// Settings of the nodes: as they are, or with memory that is far too small.
 fn core_config(rng: &mut fastrand::Rng) -> vfs::Config {
-    let mut core =
-        vfs::Config { segment_len: [16 << 10, 256 << 10][rng.usize(0..2)], ..vfs::Config::default() };
+    let mut core = vfs::Config {
+        segment_len: [16 << 10, 256 << 10][rng.usize(0..2)],
+        copy_sync_min: 4 << 10,
+        ..vfs::Config::default()
+    };
     if rng.usize(0..2) == 0 {
         core.token_limit = [16, 64][rng.usize(0..2)];
         core.cache_bytes_max = 4096;

@@ -4,6 +4,8 @@
 //! revokes, forgets, timers) happens in any order around it. Its result must be the model's, whichever node did
 //! what before: that is strict coherence. After each one every kernel's caches are compared with the model.
 
+mod copy;
+
 use std::collections::BTreeMap;
 
 use meta::ops::{AttrSet, RenameMode};
@@ -192,6 +194,7 @@ impl Runner {
             74..82 => self.write(node),
             82..88 => self.close(node),
             88..94 => self.read(node, dir, &name, step),
+            94..97 => self.copy(dir, &name),
             _ => self.list(node, dir),
         };
         let count = self.operations.entry(what).or_default();

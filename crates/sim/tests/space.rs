@@ -4,7 +4,7 @@
 use sim::{ClusterConfig, Deaths, ProcessesConfig, RunConfig, run, run_processes};
 
 fn cluster(seed: u64) -> ClusterConfig {
-    let core = vfs::Config { segment_len: 16 << 10, ..vfs::Config::default() };
+    let core = vfs::Config { segment_len: 16 << 10, copy_sync_min: 4 << 10, ..vfs::Config::default() };
     let verbose = std::env::var_os("HOLDFAST_TRACE").is_some();
     ClusterConfig { seed, nodes: 3, core, listing_entries: 0, verbose, ..ClusterConfig::default() }
 }
@@ -19,16 +19,21 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 fn segments_come_and_go_while_nodes_read_and_write() {
     let seeds = seeds(60);
     let count = seeds.end - seeds.start;
-    let (mut deleted, mut copied) = (0, 0);
+    let (mut deleted, mut copied, mut shared) = (0, 0, 0);
     for seed in seeds {
         let cluster = cluster(seed);
         let kill_master_every = if seed % 2 == 0 { 0 } else { 60 };
-        let figures = run(RunConfig { cluster, operations: 400, kill_master_every, rest_every: 25 }).figures;
+        let run = run(RunConfig { cluster, operations: 400, kill_master_every, rest_every: 25 });
+        shared += run.operations.get("copy").map_or(0, |count| count.0);
+        let figures = run.figures;
         deleted += figures.segments_deleted;
         copied += figures.extents_copied;
     }
-    println!("{deleted} segments deleted, {copied} extents moved");
-    assert!(deleted > 10 * count && copied > count, "{deleted} deleted, {copied} moved");
+    println!("{deleted} segments deleted, {copied} extents moved, {shared} copies");
+    assert!(
+        deleted > 10 * count && copied > count && shared > count,
+        "{deleted} deleted, {copied} moved, {shared} copies"
+    );
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct Config {
     pub reserve_bytes: u64,
     /// Files up to this many bytes live in their record; at most [`meta::Body::INLINE_BYTES_MAX`].
     pub inline_bytes_max: usize,
+    /// Bytes to copy for which content that is newer than the log is flushed; fewer are copied one by one.
+    pub copy_sync_min: u64,
     /// Length of the segments that are written.
     pub segment_len: u64,
     /// Nothing may change.
@@ -65,6 +67,7 @@ impl Default for Config {
             linger: Micros::from_millis(50),
             reserve_bytes: 32 << 20,
             inline_bytes_max: 4096,
+            copy_sync_min: 1 << 20,
             segment_len: chunk::SEGMENT_LEN,
             read_only: false,
             sync: false,

@@ -13,7 +13,7 @@ use crate::request::{AllocateMode, ReadJob, Reply};
 use crate::wait::{Step, Try, WaitKey};
 
 /// Largest file: what the kernel's signed offset can name.
-const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Writes of at least this many bytes go to a segment at once.
 const WRITE_THROUGH_LEN: usize = 128 << 10;
 /// A file with this many bytes in memory only is stored at once.
@@ -79,14 +79,21 @@ impl Core {
         {
             return Err(Step::Wait(WaitKey::Thawed(parent)));
         }
-        if let Some(content) = self.content_under(ino, mode) {
-            return Ok(content);
-        }
         // Pages filled earlier are being taken back: the old content is what they show.
         if mode == LockMode::Pr
+            && self.old_content.contains_key(&ino)
+            && self.content_under(ino, mode).is_none()
             && let Some(content) = self.old_content.get(&ino)
         {
             return Ok(content.clone());
+        }
+        self.need_content_held(ino, mode)
+    }
+
+    /// Waits until content is held in `mode`, and returns it as logged.
+    pub(crate) fn need_content_held(&mut self, ino: Ino, mode: LockMode) -> Try<Content> {
+        if let Some(content) = self.content_under(ino, mode) {
+            return Ok(content);
         }
         let want = match mode {
             LockMode::Ex => Want::Write { ino },
@@ -273,7 +280,7 @@ impl Core {
     }
 
     /// Writes wait while too much is stored and not durable: unflushed content is bounded.
-    fn need_write_room(&mut self) -> Try<()> {
+    pub(crate) fn need_write_room(&mut self) -> Try<()> {
         let Some(writer) = &self.writer else { return Err(Step::Wait(WaitKey::Member)) };
         let unsynced = writer.unsynced_bytes();
         let limit = self.unsynced_limit();

@@ -638,6 +638,10 @@ impl Core {
     /// Sends to the master. Without one nothing is lost: everything that matters is sent again on rejoining. After its
     /// Bye a node is nobody to the master, who would take a late acknowledgement for the first message of a stranger.
     pub(crate) fn send(&mut self, message: ToMaster) {
+        // Whatever this is, it may let others change what was copied.
+        if self.log.has_copy() {
+            self.send_batch(false);
+        }
         if self.link == Link::Up && !self.left {
             message.split(|part| self.outputs.push_back(Output::Send(part)));
         }

@@ -219,7 +219,7 @@ impl Core {
     }
 
     /// Logs captured content. Files whose right was lost meanwhile are passed over.
-    fn log_captures(&mut self, captures: Vec<Capture>) {
+    pub(crate) fn log_captures(&mut self, captures: Vec<Capture>) {
         for capture in captures {
             let ino = capture.ino;
             let failed = self.live.get(&ino).is_some_and(|live| live.failed);
@@ -300,7 +300,7 @@ impl Core {
 
     /// Ends a write: with `sync` its content must be durable first.
     pub(crate) fn finish_data(&mut self, reply: Reply, progress: &mut Progress) -> Try<Reply> {
-        if !self.config.sync {
+        if !self.config.sync && !progress.must_sync {
             return Ok(reply);
         }
         progress.done = Some(reply);

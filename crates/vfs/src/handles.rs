@@ -22,13 +22,15 @@ pub(crate) struct Handle {
     pub map: bool,
     /// Whether its writes go to the end.
     pub append: bool,
+    /// Whether they are durable when they return.
+    pub sync: bool,
     /// Changes made by it, or locks, were lost with a membership.
     pub broken: bool,
 }
 
 impl Handle {
     pub fn new(ino: Ino, open: OpenMode) -> Self {
-        Self { ino, write: open.write, map: open.map, append: open.append, broken: false }
+        Self { ino, write: open.write, map: open.map, append: open.append, sync: open.sync, broken: false }
     }
 }
 

@@ -12,6 +12,7 @@ mod attr;
 mod cache;
 mod config;
 mod content;
+mod copy;
 mod core;
 mod disown;
 mod ends;

@@ -231,6 +231,37 @@ impl Live {
         }
     }
 
+    /// Maps `range` to `extents`, which lie inside it in order and cross no page; what they leave of it becomes a hole. The
+    /// pages of the range must be loaded.
+    ///
+    /// False, and nothing is changed, if bytes would have to be stored before the change can be captured.
+    pub fn place(&mut self, range: &Range<u64>, extents: &[Extent], now: Timespec) -> bool {
+        if self.is_inline() && extents.is_empty() {
+            self.punch(range.clone(), now);
+            self.size = self.size.max(range.end);
+            return true;
+        }
+        if let Data::Inline(bytes) = &mut self.data {
+            if range.start > 0 && !bytes.is_empty() || range.end < bytes.len() as u64 {
+                return false;
+            }
+            bytes.clear();
+            self.unfold();
+        }
+        let is_missing = self.missing_page(range).is_some();
+        let Data::Mapped(map) = &mut self.data else { return false };
+        if is_missing || map.dirty.bytes > 0 || !map.has_room_for(extents) {
+            return false;
+        }
+        map.punch(range.clone(), &mut self.deltas);
+        for extent in extents {
+            map.insert(extent.clone(), &mut self.deltas);
+        }
+        self.touch(now);
+        self.size = self.size.max(range.end);
+        true
+    }
+
     /// Sees to it that the pages at the ends of `range` can be cut: a hole may need one extent more.
     pub fn make_room(
         &mut self,
@@ -519,6 +550,16 @@ impl FileMap {
         deltas.on_freed(&freed);
         // The record that it began from may have told less than there is.
         self.mapped_bytes = (self.mapped_bytes + added).saturating_sub(freed.bytes());
+    }
+
+    /// Whether no page gets more extents than a message takes. A hole may need one more at each end.
+    fn has_room_for(&self, extents: &[Extent]) -> bool {
+        let mut added: BTreeMap<u64, usize> = BTreeMap::new();
+        for extent in extents {
+            *added.entry(extent.file_offset() / Body::PAGE_SPAN).or_insert(2) += 1;
+        }
+        let has = |page| self.pages.get(page).map_or(0, ExtentMap::len);
+        added.iter().all(|(page, count)| has(page) + count <= Body::PAGE_EXTENTS_MAX)
     }
 
     fn punch(&mut self, range: Range<u64>, deltas: &mut LiveDeltas) {

@@ -26,6 +26,7 @@ pub struct WriteLog {
     total_bytes: i64,
     total_inodes: i64,
     kept: Vec<(ResourceId, LockMode)>,
+    has_copy: bool,
     sealed: VecDeque<Sealed>,
     sealed_bytes: usize,
     last: BatchSeq,
@@ -73,6 +74,7 @@ impl WriteLog {
             total_bytes: 0,
             total_inodes: 0,
             kept: Vec::new(),
+            has_copy: false,
             sealed: VecDeque::new(),
             sealed_bytes: 0,
             last: BatchSeq(0),
@@ -113,6 +115,16 @@ impl WriteLog {
         self.kept.push((resource, mode));
     }
 
+    /// Notes that the open batch names bytes of a file that others may change when they are let.
+    pub fn note_copy(&mut self) {
+        self.has_copy = true;
+    }
+
+    /// Whether the open batch is to be sent before anything else is.
+    pub fn has_copy(&self) -> bool {
+        self.has_copy
+    }
+
     /// Whether the open batch has enough to be sent.
     pub fn is_full(&self) -> bool {
         self.bytes >= BATCH_BYTES
@@ -140,6 +152,7 @@ impl WriteLog {
         }
         self.at.clear();
         self.count = 0;
+        self.has_copy = false;
         self.last = BatchSeq(self.last.0 + 1);
         if sync {
             self.sync_asked = self.last;

@@ -115,6 +115,7 @@ impl Core {
                 self.finish(Reply::Done, progress)
             }
             Request::Allocate { .. } => self.try_allocate_request(request, progress),
+            Request::Copy { .. } => self.try_copy_request(request, progress),
             Request::Seek { ino, offset, for_hole } => self.try_seek(*ino, *offset, *for_hole),
             Request::SetLock { lock, handle, wait } => self.try_set_lock(*lock, *handle, *wait, progress),
             Request::Unlock { lock } => self.try_unlock(*lock, progress),
@@ -754,7 +755,7 @@ impl Core {
             }
             return Ok(reply);
         }
-        if self.config.sync {
+        if self.config.sync || progress.must_sync {
             progress.done = Some(reply);
             return Err(self.wait_durable(progress));
         }

@@ -82,6 +82,16 @@ pub enum Request {
     RemoveXattr { ino: Ino, name: Box<[u8]> },
     /// fallocate: room for a range, a hole, or zeros.
     Allocate { ino: Ino, offset: u64, len: u64, mode: AllocateMode, kill_privileges: Option<Groups> },
+    /// copy_file_range, to `ino` through `handle`. NotSupported: the bytes are to be read and written.
+    Copy {
+        from: Ino,
+        from_offset: u64,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        handle: HandleId,
+        kill_privileges: Option<Groups>,
+    },
     /// lseek for data or holes.
     Seek { ino: Ino, offset: u64, for_hole: bool },
     /// Takes an application's lock, through an open file.
@@ -119,6 +129,7 @@ impl Request {
             | Self::Flush { ino, .. }
             | Self::Fsync { ino }
             | Self::Allocate { ino, .. }
+            | Self::Copy { ino, .. }
             | Self::Seek { ino, .. }
             | Self::SetAttr { ino, size: Some(_), .. } => Some(*ino),
             Self::SetLock { lock, .. } | Self::TestLock { lock } => Some(lock.ino),
@@ -177,6 +188,7 @@ impl Request {
             | Self::SetXattr { .. }
             | Self::RemoveXattr { .. }
             | Self::Allocate { .. }
+            | Self::Copy { .. }
             | Self::Seek { .. }
             | Self::SetLock { .. }
             | Self::Unlock { .. }
@@ -223,6 +235,7 @@ impl Request {
             Self::SetXattr { .. } => OperationKind::Setxattr,
             Self::RemoveXattr { .. } => OperationKind::Removexattr,
             Self::Allocate { .. } => OperationKind::Fallocate,
+            Self::Copy { .. } => OperationKind::Copy,
             Self::Seek { .. } => OperationKind::Read,
             Self::SetLock { .. } | Self::Unlock { .. } | Self::TestLock { .. } => OperationKind::Lock,
         }
@@ -371,6 +384,11 @@ pub enum Reply {
         /// Whether a read was answered since [`crate::Core::reads_taken_back`]: it may have left pages with the kernel
         /// that show what was there before.
         was_read: bool,
+    },
+    /// Bytes copied; fewer than asked for need not mean the end of the source.
+    Copied {
+        /// How many.
+        len: u64,
     },
     /// A directory's entries.
     Dir(Box<dyn DirSink>),

@@ -65,8 +65,14 @@ pub struct Progress {
     pub done: Option<Reply>,
     /// The batch whose durability it awaits.
     pub sync: Option<BatchSeq>,
+    /// Whether what it did must be durable before it is answered, whatever the mount's options.
+    pub must_sync: bool,
     /// Whether its content is flushed.
     pub flushed: bool,
+    /// How often it tried to copy.
+    pub copy_tries: u32,
+    /// Whether what it copies was flushed for it.
+    pub copy_flushed: bool,
     /// Whether what was stored through mappings before it came is written back.
     pub written_back: bool,
     /// Whether it was counted as a search in a cache.
@@ -117,7 +123,10 @@ impl Progress {
             ship: None,
             done: None,
             sync: None,
+            must_sync: false,
             flushed: false,
+            copy_tries: 0,
+            copy_flushed: false,
             written_back: false,
             is_counted: false,
             killed_privileges: false,

@@ -429,16 +429,31 @@ fn room_holes_and_zeros() {
 }
 
 #[test]
-fn what_is_not_offered() {
-    let copy = Operation::CopyFileRange {
+fn a_copy_is_asked_of_the_source_and_made_in_the_destination() {
+    let copy = |flags| Operation::CopyFileRange {
         fh_in: 4,
-        offset_in: 0,
+        offset_in: 10,
         ino_out: 7,
         fh_out: 6,
-        offset_out: 0,
+        offset_out: 20,
         len: 1,
-        flags: 0,
+        flags,
     };
+    let request = Request::Copy {
+        from: PARENT,
+        from_offset: 10,
+        ino: Ino(7),
+        offset: 20,
+        len: 1,
+        handle: vfs::HandleId(3),
+        kill_privileges: Some(vec![100]),
+    };
+    assert_asks(copy(0), request, Shape::Copy { ino: Ino(7), offset: 20 });
+    assert_eq!(refused(copy(1)), Errno::INVAL);
+}
+
+#[test]
+fn what_is_not_offered() {
     let ioctl = Operation::Ioctl { fh: 4, command: 1, flags: 0, arg: 0, input: b"", out_size: 0 };
     for (operation, errno) in [
         (Operation::Opendir { flags: 0 }, Errno::NOSYS),
@@ -446,7 +461,6 @@ fn what_is_not_offered() {
         (Operation::Bmap { block: 0, blocksize: 512 }, Errno::NOSYS),
         (Operation::Poll { fh: 4, kh: 0, flags: 0, events: 1 }, Errno::NOSYS),
         (ioctl, Errno::NOTTY),
-        (copy, Errno::NOSYS),
         (Operation::Syncfs, Errno::NOSYS),
         (Operation::Unknown { opcode: 4096 }, Errno::NOSYS),
     ] {

@@ -92,7 +92,8 @@ impl OneFile {
             470..530 => self.append(site),
             530..600 => self.truncate(site),
             600..720 => self.load(site),
-            720..840 => self.store(site),
+            720..800 => self.store(site),
+            800..840 => self.copy(site),
             840..910 => self.allocate(site),
             910..940 => self.sync(site),
             940..960 => self.seek(site),
@@ -273,6 +274,35 @@ impl OneFile {
             self.resize(site, size.max(offset + len));
         }
         done.map_err(|error| format!("fallocate: {error}"))
+    }
+
+    /// Copies a part of the file to another place in it; half of the time what it copies is stored before.
+    fn copy(&mut self, site: usize) -> Result<(), String> {
+        let ((from, len), (to, _)) = (self.range(), self.range());
+        let len = len.min(from.abs_diff(to)).min(SIZE_MAX.saturating_sub(to));
+        let is_synced = self.rng.bool();
+        let synced = if is_synced { ", synced" } else { "" };
+        self.note(site, format!("copy {from} + {len} to {to}{synced}"));
+        let open = self.at(site);
+        if self.moved_by.is_some_and(|by| by != site) {
+            // The kernel compares with the end that it knows (docs/semantics.md, "`copy_file_range`").
+            fs::fstat(&open.cached).map_err(|error| format!("fstat: {error}"))?;
+        }
+        if is_synced {
+            fs::fsync(&open.cached).map_err(|error| format!("fsync: {error}"))?;
+        }
+        let (mut source, mut target) = (from as u64, to as u64);
+        let copied =
+            fs::copy_file_range(&open.cached, Some(&mut source), &open.cached, Some(&mut target), len)
+                .map_err(|error| format!("copy: {error}"))?;
+        let expected = self.expected(from, copied).to_vec();
+        if expected.len() < copied || copied == 0 && len > 0 && from < self.bytes.len() {
+            return Err(format!("{copied} bytes were copied"));
+        }
+        if copied > 0 {
+            self.place(site, to, &expected);
+        }
+        Ok(())
     }
 
     fn sync(&mut self, site: usize) -> Result<(), String> {

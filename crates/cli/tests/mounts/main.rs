@@ -7,6 +7,7 @@ mod applications;
 mod bad_disks;
 mod check;
 mod coherence;
+mod copies;
 mod counters;
 mod directories;
 mod handles;

@@ -1,0 +1,212 @@
+//! Copies within the volume: the destination is to name the bytes of the source where they are stored.
+//!
+//! Invariants:
+//!
+//! - What is copied was logged before, and so is stored durably: nothing has to be synced for a copy.
+//! - It is logged in the step that looks at the source, under the tokens of both, and whatever the master is told afterwards is
+//!   told behind it ([`Core::send`]). So nobody can change the source, and have its bytes deleted, before the master
+//!   knows who else names them.
+//! - What cannot be done that way is refused as not supported: then the kernel reads and writes.
+
+use std::ops::Range;
+
+use chunk::Extent;
+use meta::{Body, Content, FsError};
+use obs::OperationKind;
+use types::{Ino, LockMode};
+
+use crate::content::FILE_SIZE_MAX;
+use crate::core::Core;
+use crate::live::{Live, extent_parts, inline_overlay};
+use crate::request::{Reply, Request};
+use crate::wait::{Progress, Step, Try, WaitKey};
+
+/// What is to be copied where.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    from: Ino,
+    from_offset: u64,
+    to: Ino,
+    to_offset: u64,
+    len: u64,
+}
+
+impl Copy {
+    fn source(&self) -> Range<u64> {
+        self.from_offset..self.from_offset + self.len
+    }
+
+    fn target(&self) -> Range<u64> {
+        self.to_offset..self.to_offset + self.len
+    }
+
+    /// As much as a batch should have of one file. The caller asks for the rest.
+    fn cut_to(&mut self, len: u64) {
+        self.len = self.len.min(len);
+    }
+}
+
+impl Core {
+    pub(crate) fn try_copy_request(&mut self, request: &Request, progress: &mut Progress) -> Try<Reply> {
+        let Request::Copy { from, from_offset, ino, offset, len, handle, kill_privileges } = request else {
+            return Err(FsError::Invalid.into());
+        };
+        if self.broken.contains_key(from) {
+            return Err(FsError::Io.into());
+        }
+        // Two nodes that copy to and fro may take the tokens from each other before either has both.
+        progress.copy_tries += 1;
+        if progress.copy_tries > COPY_TRIES_MAX {
+            return Err(FsError::NotSupported.into());
+        }
+        if let Some(groups) = kill_privileges {
+            self.kill_privileges(*ino, groups, progress)?;
+        } else if self.has_capability(*ino) {
+            self.drop_capability(*ino, progress)?;
+        }
+        let copy = Copy { from: *from, from_offset: *from_offset, to: *ino, to_offset: *offset, len: *len };
+        let reply = self.try_copy(copy, progress)?;
+        progress.must_sync = self.handles.get(handle).is_some_and(|handle| handle.sync);
+        self.finish_data(reply, progress)
+    }
+
+    fn try_copy(&mut self, mut copy: Copy, progress: &mut Progress) -> Try<Reply> {
+        if self.config.read_only {
+            return Err(FsError::ReadOnly.into());
+        }
+        self.refuse_lost(copy.to)?;
+        // Small files are logged without a sync.
+        for ino in [copy.from, copy.to] {
+            if self.live.get(&ino).is_some_and(Live::is_inline) {
+                self.log_live(ino);
+            }
+        }
+        let target = self.need_content(copy.to, LockMode::Ex)?;
+        let source = self.need_content_held(copy.from, self.mode_to_read(copy.from))?;
+        let size = self.live.get(&copy.from).map_or(source.size, |live| live.size);
+        copy.cut_to(size.saturating_sub(copy.from_offset).min(COPY_LEN_MAX));
+        if copy.len == 0 {
+            return Ok(Reply::Copied { len: 0 });
+        }
+        let end = copy.to_offset.checked_add(copy.len).filter(|end| *end <= FILE_SIZE_MAX);
+        let Some(_) = end else { return Err(FsError::TooLarge.into()) };
+        let is_overlapping =
+            copy.source().start < copy.target().end && copy.target().start < copy.source().end;
+        if copy.from == copy.to && is_overlapping {
+            return Err(FsError::Invalid.into());
+        }
+        self.need_logged(&copy, progress)?;
+        if let Body::Inline { data } = &source.body
+            && copy.from_offset < data.len() as u64
+        {
+            copy.cut_to(INLINE_COPY_MAX);
+            return self.copy_inline(&copy, data);
+        }
+        self.need_write_room()?;
+        self.need_pages(copy.from, &source, &copy.source())?;
+        self.need_pages(copy.to, &target, &copy.target())?;
+        self.note_read(copy.from);
+        let extents = self.extents_to_share(&mut copy, &source);
+        self.share(&copy, &target, &extents?)?;
+        self.metrics.operations_local.add(OperationKind::Copy, 1);
+        Ok(Reply::Copied { len: copy.len })
+    }
+
+    /// Waits until nothing of either file is newer than the log. Where that never is, or costs more than to copy the
+    /// bytes, they are to be copied.
+    fn need_logged(&mut self, copy: &Copy, progress: &mut Progress) -> Try<()> {
+        let is_newer = |ino: &Ino| self.live.contains_key(ino) || self.flush_under_way(&[*ino]).is_some();
+        let newer: Vec<Ino> = [copy.from, copy.to].into_iter().filter(is_newer).collect();
+        let is_removed = [copy.from, copy.to].iter().any(|ino| self.removing.contains_key(ino));
+        if newer.is_empty() && !is_removed {
+            return Ok(());
+        }
+        if is_removed || progress.copy_flushed || copy.len < self.config.copy_sync_min {
+            return Err(FsError::NotSupported.into());
+        }
+        progress.copy_flushed = true;
+        match self.flush(&newer) {
+            Some(job) => Err(Step::Wait(WaitKey::Flush(job))),
+            None => Err(FsError::NotSupported.into()),
+        }
+    }
+
+    fn copy_inline(&mut self, copy: &Copy, data: &[u8]) -> Try<Reply> {
+        let mut bytes = vec![0; copy.len as usize];
+        for (at, part) in inline_overlay(data, &copy.source()) {
+            bytes[at..at + part.len()].copy_from_slice(&part);
+        }
+        self.note_read(copy.from);
+        match self.try_write(copy.to, copy.to_offset, &bytes, false)? {
+            Reply::Written { len, .. } => Ok(Reply::Copied { len: u64::from(len) }),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Waits until the extents of a range of a file that nothing newer is known of are here.
+    fn need_pages(&mut self, ino: Ino, content: &Content, range: &Range<u64>) -> Try<()> {
+        let Body::Paged { .. } = content.body else { return Ok(()) };
+        let end_page = content.size.div_ceil(Body::PAGE_SPAN).min(range.end.div_ceil(Body::PAGE_SPAN));
+        let mut pages = range.start / Body::PAGE_SPAN..end_page;
+        let is_missing = |page: &u64| !self.pages.get(&ino).is_some_and(|pages| pages.contains_key(page));
+        match pages.find(is_missing) {
+            Some(page) => Err(Step::Wait(self.fetch_page(ino, page))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the source has in the range, as the destination is to have it. Cuts the copy where that is enough.
+    fn extents_to_share(&self, copy: &mut Copy, source: &Content) -> Try<Vec<Extent>> {
+        let range = copy.source();
+        let parts = match &source.body {
+            Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => Vec::new(),
+            Body::Extents { map } => extent_parts(map, &range),
+            Body::Paged { .. } => {
+                let pages = self.pages.get(&copy.from).into_iter().flatten();
+                pages.flat_map(|(_, map)| extent_parts(map, &range)).collect()
+            }
+        };
+        let mut extents = Vec::with_capacity(parts.len());
+        for (at, part) in parts {
+            if extents.len() >= COPY_EXTENTS_MAX {
+                copy.cut_to(at as u64);
+                break;
+            }
+            let moved = part.moved_to(copy.to_offset + at as u64).map_err(|_| FsError::TooLarge)?;
+            // None crosses a page of extents.
+            let mut start = moved.file_offset();
+            while start < moved.end() {
+                let end = (start / Body::PAGE_SPAN + 1) * Body::PAGE_SPAN;
+                extents.extend(moved.slice(start..end));
+                start = end;
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Changes the destination and logs that.
+    fn share(&mut self, copy: &Copy, target: &Content, extents: &[Extent]) -> Try<()> {
+        let mut live = Live::new(target, self.config.inline_bytes_max);
+        for (page, map) in self.pages.get(&copy.to).into_iter().flatten() {
+            live.load_page(*page, map.clone());
+        }
+        if !live.place(&copy.target(), extents, self.clock.wall) {
+            return Err(FsError::NotSupported.into());
+        }
+        self.pages.remove(&copy.to);
+        let capture = live.capture(copy.to);
+        self.live.insert(copy.to, live);
+        self.log.note_copy();
+        self.log_captures(vec![capture]);
+        Ok(())
+    }
+}
+
+/// Bytes copied by one request, at most.
+const COPY_LEN_MAX: u64 = 1 << 30;
+/// Extents of the source that one request copies, about: what a batch should have of one file.
+const COPY_EXTENTS_MAX: usize = 32 << 10;
+/// After as many tries the bytes are copied, which takes one token at a time.
+const COPY_TRIES_MAX: u32 = 1000;
+/// Bytes of a file that is kept in its record, with zeros behind them, that are written at once.
+const INLINE_COPY_MAX: u64 = 64 << 10;
