@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use chunk::{ChunkError, Extent, RUN_HEADER_LEN, ScanItem, SegmentStore, StoredRun};
+use chunk::{ChunkError, Extent, RUN_HEADER_LEN, RUN_LEN_MAX, ScanItem, SegmentStore, StoredRun};
 use kv::Pace;
 use meta::Key;
 use types::{Ino, SegmentId};
@@ -252,8 +252,10 @@ impl DataCheck<'_, '_> {
         report: &mut Report,
     ) -> bool {
         let bytes = run.offset..run.offset + u64::from(run.header.len);
-        let index = live.partition_point(|(stored, _)| stored.end <= bytes.start);
-        let is_live = live.get(index).is_some_and(|(stored, _)| stored.start < bytes.end);
+        // No run is longer, so what begins earlier than that ends before this one. Copies may overlap.
+        let first = live.partition_point(|(stored, _)| stored.start + u64::from(RUN_LEN_MAX) <= bytes.start);
+        let mut near = live[first..].iter().take_while(|(stored, _)| stored.start < bytes.end);
+        let is_live = near.any(|(stored, _)| stored.end > bytes.start);
         if is_live || self.is_named.is_some() {
             return (self.pace)(RUN_HEADER_LEN as u64);
         }

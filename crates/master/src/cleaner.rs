@@ -6,8 +6,8 @@
 //!   its next batch could bring the old extents back. It is asked back first, before the bytes are read and
 //!   again, if somebody got EX meanwhile, before they are pointed to.
 //! - An extent is re-pointed only if it still stands as it was read, to a copy that is durable.
-//! - Segments of which copies have bytes too are left alone until there is nothing else to gain: to find those copies all the
-//!   metadata is read.
+//! - Segments of which copies have bytes too are left alone until there is more to gain from them than from others: to find
+//!   those copies all the metadata is read.
 //! - Readers are told like of any other change, and the old segment goes after the barrier that every empty
 //!   segment waits for.
 
@@ -81,16 +81,20 @@ impl Master {
         let owned = self.owned_segments();
         self.shared.list.retain(|segment| records.contains_key(segment));
         let (mut candidates, mut shared): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
+        let (mut gain, mut gain_everywhere) = (0, 0);
         for (segment, len) in listed {
             let live = live_of(segment, len);
             // Less than a tenth to gain is not worth the copy.
             if live > 0 && live < len / 10 * 9 && !owned.contains(segment) {
-                let is_shared = self.shared.list.contains(segment);
-                let list = if is_shared { &mut shared } else { &mut candidates };
+                let (list, gain) = match self.shared.list.contains(segment) {
+                    true => (&mut shared, &mut gain_everywhere),
+                    false => (&mut candidates, &mut gain),
+                };
                 list.push((live * 1000 / len, *segment, live));
+                *gain += len - live;
             }
         }
-        let everywhere = candidates.is_empty() && self.shared.due <= self.clock.now;
+        let everywhere = gain_everywhere > gain && self.shared.due <= self.clock.now;
         let most = if everywhere { COPY_BYTES_EVERYWHERE } else { COPY_BYTES };
         if everywhere {
             candidates = shared;
