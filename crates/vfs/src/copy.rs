@@ -106,8 +106,10 @@ impl Core {
         self.need_pages(copy.from, &source, &copy.source())?;
         self.need_pages(copy.to, &target, &copy.target())?;
         self.note_read(copy.from);
-        let extents = self.extents_to_share(&mut copy, &source);
-        self.share(&copy, &target, &extents?)?;
+        let extents = self.extents_to_share(&mut copy, &source)?;
+        // What is logged of it: a record for each extent, and its sums.
+        self.need_space(extents.len() as u64 * EXTENT_BYTES + copy.len / SUMMED_BYTES)?;
+        self.share(&copy, &target, &extents)?;
         self.metrics.operations_local.add(OperationKind::Copy, 1);
         Ok(Reply::Copied { len: copy.len })
     }
@@ -206,6 +208,9 @@ impl Core {
 const COPY_LEN_MAX: u64 = 1 << 30;
 /// Extents of the source that one request copies, about: what a batch should have of one file.
 const COPY_EXTENTS_MAX: usize = 32 << 10;
+/// What an extent takes in a record, about, and how much content a byte of sums stands for.
+const EXTENT_BYTES: u64 = 64;
+const SUMMED_BYTES: u64 = chunk::CHECKSUM_BLOCK as u64 / 4;
 /// After as many tries the bytes are copied, which takes one token at a time.
 const COPY_TRIES_MAX: u32 = 1000;
 /// Bytes of a file that is kept in its record, with zeros behind them, that are written at once.
