@@ -85,6 +85,25 @@ fn a_copy_takes_no_room_and_outlives_its_source() {
     assert!(fs::read(a.path("target")).expect("read") == expected);
 }
 
+/// Goal: what docs/semantics.md says of the end of a source that another node moves. Method: a file that is open grows elsewhere, is
+/// looked at, and copied and sent.
+#[test]
+fn what_another_node_appended_is_copied_after_a_look() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::write(a.path("source"), marked(1, 5_000)).expect("written");
+    let source = File::open(b.path("source")).expect("there");
+    assert_eq!(source.metadata().expect("there").len(), 5_000);
+    let grown = OpenOptions::new().append(true).open(a.path("source")).expect("there");
+    std::io::Write::write_all(&mut &grown, &marked(2, 5_000)).expect("written");
+    assert_eq!(source.metadata().expect("there").len(), 10_000);
+    let (copied, sent) = (open_both(&b.path("copied")), open_both(&b.path("sent")));
+    copy(&source, 0, &copied, 0, 10_000);
+    let sent = rustix::fs::sendfile(&sent, &source, Some(&mut 0), 10_000).expect("sent");
+    assert_eq!(sent, 10_000);
+    assert!(fs::read(a.path("copied")).expect("read") == [marked(1, 5_000), marked(2, 5_000)].concat());
+}
+
 /// Goal: a copy's bytes are never deleted with its source, however close together both happen on two nodes. Method: one
 /// node makes, replaces, cuts and removes sources while the other copies from them, and everything is read at the end.
 #[test]
