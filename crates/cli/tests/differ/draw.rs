@@ -76,7 +76,7 @@ type Make<'a> = fn(&mut Source<'a>, usize) -> Option<Op>;
 
 impl<'a> Source<'a> {
     /// How often each is drawn when names, content, or both are at work.
-    const WEIGHTS: [([u32; 3], Make<'a>); 37] = [
+    const WEIGHTS: [([u32; 3], Make<'a>); 38] = [
         ([20, 20, 25], Self::open),
         ([2, 2, 2], Self::open_tmpfile),
         ([5, 1, 2], Self::open_at),
@@ -88,6 +88,7 @@ impl<'a> Source<'a> {
         ([1, 7, 4], Self::ftruncate),
         ([2, 6, 4], Self::truncate),
         ([0, 8, 3], Self::fallocate),
+        ([0, 8, 3], Self::copy),
         ([1, 6, 3], Self::seek),
         ([0, 5, 2], Self::seek_data),
         ([1, 3, 2], Self::fsync),
@@ -354,6 +355,14 @@ impl<'a> Source<'a> {
         ]);
         let offset = self.offset(self.size_of(slot));
         Some(Op::Fallocate { slot, mode, offset, len: self.len() as u64 })
+    }
+
+    fn copy(&mut self, site: usize) -> Option<Op> {
+        let from = self.slot(site, |slot| slot.is_file && slot.is_readable())?;
+        let slot = self.slot(site, Slot::is_writable)?;
+        let from_offset = self.offset(self.size_of(from));
+        let offset = self.offset(self.size_of(slot));
+        Some(Op::Copy { from, from_offset, slot, offset, len: self.len() })
     }
 
     fn seek(&mut self, site: usize) -> Option<Op> {

@@ -26,6 +26,7 @@ pub enum Op {
     Ftruncate { slot: u32, len: u64 },
     Truncate { path: String, len: u64 },
     Fallocate { slot: u32, mode: FallocateFlags, offset: u64, len: u64 },
+    Copy { from: u32, from_offset: u64, slot: u32, offset: u64, len: usize },
     Seek { slot: u32, to: SeekFrom },
     SeekData { slot: u32, offset: u64 },
     SeekHole { slot: u32, offset: u64 },
@@ -149,6 +150,7 @@ impl Op {
             Ftruncate { .. } => "ftruncate",
             Truncate { .. } => "truncate",
             Fallocate { .. } => "fallocate",
+            Copy { .. } => "copy_file_range",
             Seek { .. } => "lseek",
             SeekData { .. } => "lseek data",
             SeekHole { .. } => "lseek hole",
@@ -226,9 +228,8 @@ impl Op {
             OpenAt { .. } | Close { .. } | Read { .. } | Pread { .. } | Write { .. } | Pwrite { .. } => {
                 Vec::new()
             }
-            Ftruncate { .. } | Fallocate { .. } | Seek { .. } | SeekData { .. } | SeekHole { .. } => {
-                Vec::new()
-            }
+            Ftruncate { .. } | Fallocate { .. } | Copy { .. } | Seek { .. } | SeekData { .. } => Vec::new(),
+            SeekHole { .. } => Vec::new(),
             Fsync { .. } | Fchmod { .. } | Fchown { .. } | Futimens { .. } | ReadOpenDir { .. } => Vec::new(),
             Map { .. } | Load { .. } | Store { .. } | Msync { .. } | Unmap { .. } => Vec::new(),
         }
@@ -239,6 +240,7 @@ impl Op {
         match self {
             Close { slot } | Read { slot, .. } | Pread { slot, .. } | Write { slot, .. } => Some(*slot),
             Pwrite { slot, .. } | Ftruncate { slot, .. } | Fallocate { slot, .. } => Some(*slot),
+            Copy { slot, .. } => Some(*slot),
             Seek { slot, .. } | SeekData { slot, .. } | SeekHole { slot, .. } | Fsync { slot, .. } => {
                 Some(*slot)
             }
@@ -427,6 +429,9 @@ impl Op {
             }
             Ftruncate { len, .. } => fs::ftruncate(fd, *len)?,
             Fallocate { mode, offset, len, .. } => fs::fallocate(fd, *mode, *offset, *len)?,
+            Copy { from, from_offset, offset, len, .. } => {
+                return copy(side.fd(table, *from), *from_offset, fd, *offset, *len);
+            }
             Seek { to, .. } => return Ok(Value::Number(fs::seek(fd, *to)?)),
             SeekData { offset, .. } => return Ok(Value::Number(fs::seek(fd, SeekFrom::Data(*offset))?)),
             SeekHole { offset, .. } => return Ok(Value::Number(fs::seek(fd, SeekFrom::Hole(*offset))?)),
@@ -497,6 +502,28 @@ fn listing(dir: BorrowedFd<'_>) -> Outcome {
     }
     names.sort();
     Ok(Value::Names(names))
+}
+
+/// Copies until all is copied or there is no more.
+fn copy(
+    from: BorrowedFd<'_>,
+    mut from_offset: u64,
+    to: BorrowedFd<'_>,
+    mut offset: u64,
+    len: usize,
+) -> Outcome {
+    // The kernel goes by the end that it has (docs/semantics.md, "`copy_file_range`").
+    _ = fs::fstat(from);
+    let mut copied = 0;
+    while copied < len {
+        match fs::copy_file_range(from, Some(&mut from_offset), to, Some(&mut offset), len - copied) {
+            Ok(0) => break,
+            Ok(count) => copied += count,
+            Err(error) if copied == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(Value::Number(copied as u64))
 }
 
 /// Names of extended attributes, without those that a security module of this machine gives.
