@@ -16,6 +16,8 @@ pub const fn errno_of(error: FsError) -> Errno {
         FsError::TooManyLinks => Errno::MLINK,
         FsError::NoSpace => Errno::NOSPC,
         FsError::QuotaExceeded => Errno::DQUOT,
+        // rename(2) and link(2) of files that projects with quotas are charged for, on ext4 and XFS.
+        FsError::CrossTree => Errno::XDEV,
         // ENOATTR is another name of it on Linux (attr(5)).
         FsError::NoAttribute => Errno::NODATA,
         FsError::Range => Errno::RANGE,
@@ -56,6 +58,7 @@ pub const fn xattr_errno_of(error: FsError) -> Errno {
         | FsError::TooManyLinks
         | FsError::NoSpace
         | FsError::QuotaExceeded
+        | FsError::CrossTree
         | FsError::NoAttribute
         | FsError::Range
         | FsError::NotPermitted
@@ -77,7 +80,7 @@ mod tests {
     use super::*;
 
     /// Numbers of linux:include/uapi/asm-generic/errno.h, so that a slip in a constant's name shows.
-    const TABLE: [(FsError, i32); 24] = [
+    const TABLE: [(FsError, i32); 25] = [
         (FsError::NotFound, 2),
         (FsError::Exists, 17),
         (FsError::NotDirectory, 20),
@@ -88,6 +91,7 @@ mod tests {
         (FsError::TooManyLinks, 31),
         (FsError::NoSpace, 28),
         (FsError::QuotaExceeded, 122),
+        (FsError::CrossTree, 18),
         (FsError::NoAttribute, 61),
         (FsError::Range, 34),
         (FsError::TooLarge, 27),

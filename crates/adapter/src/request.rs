@@ -322,6 +322,7 @@ fn attr_set(
         gid: setattr.gid,
         atime: time(setattr.atime)?,
         mtime: time(setattr.mtime)?,
+        tree: None,
         kill_privileges: groups_if(kills, header),
         only_owner: (header.uid != ROOT && is_for_owner(setattr)).then_some(header.uid),
     })

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use chunk::{ExtentMap, SegmentStore};
 use kv::{Engine, Pace, RESERVED_KEY};
 use meta::{
-    Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, MemberRecord,
-    OrphanRecord, ResultRecord, SegmentRecord, StoredInode, Totals, VolumeRecord, Xattrs, value_decode,
+    Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, Limits, MemberRecord,
+    OrphanRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount, UsageRecord, VolumeRecord,
+    Xattrs, value_decode,
 };
-use types::{Decode, Ino, Name, NodeId, SegmentId};
+use types::{Charge, Decode, Ino, Name, NodeId, SegmentId};
 
 use crate::CheckError;
 use crate::data::{DataCheck, DataFaults, Extents, Named};
@@ -34,6 +35,7 @@ pub struct Facts {
     pub(crate) report: Report,
     pub(crate) volume: Option<VolumeRecord>,
     pub(crate) totals: Option<Totals>,
+    pub(crate) usage: UsageCount,
     pub(crate) nodes: BTreeMap<Ino, Node>,
     pub(crate) orphans: BTreeMap<Ino, Vec<NodeId>>,
     pub(crate) members: BTreeMap<NodeId, MemberRecord>,
@@ -89,6 +91,7 @@ pub(crate) enum Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attr {
     pub kind: FileKind,
+    pub charge: Charge,
     pub nlink: u32,
     pub parent: Ino,
     pub is_spilled: bool,
@@ -255,6 +258,14 @@ impl Facts {
                 if let Some(record) = self.decode(key, value) {
                     self.segments.insert(segment, record);
                 }
+            }
+            Key::Usage(account) => {
+                if let Some(usage) = self.decode::<UsageRecord>(key, value) {
+                    self.usage.0.insert(account, usage);
+                }
+            }
+            Key::Limits(_) => {
+                let _: Option<Limits> = self.decode(key, value);
             }
             Key::Totals => {
                 self.has_totals = true;
@@ -428,6 +439,7 @@ impl Attr {
     fn of(attr: &InodeAttr) -> Self {
         Self {
             kind: attr.kind,
+            charge: attr.charge(),
             nlink: attr.nlink,
             parent: attr.parent,
             is_spilled: matches!(attr.xattrs, Xattrs::Spilled {}),
@@ -444,6 +456,7 @@ pub(crate) fn ino_of(key: Key) -> Option<Ino> {
         | Key::Xattrs(ino)
         | Key::Orphan(ino) => Some(ino),
         Key::Entry(dir, _) => Some(dir),
-        Key::Member(_) | Key::OpResult(..) | Key::Segment(_) | Key::Totals | Key::Volume => None,
+        Key::Member(_) | Key::OpResult(..) | Key::Segment(_) => None,
+        Key::Totals | Key::Usage(_) | Key::Limits(_) | Key::Volume => None,
     }
 }

@@ -7,7 +7,9 @@
 
 use kv::{Batch, Engine};
 use meta::ops::{Op, OpContext};
-use meta::{Key, SegmentRecord, StoreView, StoredInode, VolumeRecord, value_decode, value_encode};
+use meta::{
+    Key, SegmentRecord, StoreView, StoredInode, UsageRecord, VolumeRecord, value_decode, value_encode,
+};
 use types::{Encode, Ino, NodeId, SegmentId, Timespec};
 
 use crate::engine_store::EngineStore;
@@ -132,6 +134,18 @@ fn count_sums(engine: &dyn Engine, facts: &Facts, done: &mut Vec<String>) -> Res
     if facts.totals != Some(totals) {
         put(engine, Key::Totals, &totals)?;
         done.push(format!("totals: {} inodes with {} bytes", totals.inodes, totals.bytes));
+    }
+    if rules::has_usage(facts) {
+        for (account, counted, found) in rules::usage_of(facts).differences(&facts.usage) {
+            match found == UsageRecord::default() {
+                true => commit(engine, vec![(Key::Usage(account).to_vec(), None)])?,
+                false => put(engine, Key::Usage(account), &found)?,
+            }
+            done.push(format!(
+                "{account}: {} bytes and {} inodes instead of {} and {}",
+                found.bytes, found.inodes, counted.bytes, counted.inodes
+            ));
+        }
     }
     for (segment, live_bytes) in rules::live_bytes(facts) {
         let record = facts.segments.get(&segment);

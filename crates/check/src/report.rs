@@ -139,6 +139,8 @@ kinds! {
     WrongLiveBytes = "wrong-live-bytes", Fault;
     /// The volume's totals are not the sums.
     WrongTotals = "wrong-totals", Fault;
+    /// What an account is said to use is not the sum.
+    WrongUsage = "wrong-usage", Fault;
     /// An inode without a name that only dead nodes had open.
     DeadOrphan = "dead-orphan", Note;
     /// A segment that no extent names.

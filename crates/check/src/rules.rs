@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use meta::{Dirent, FileKind, Key, Totals, value_decode};
+use meta::{Dirent, FileKind, Key, Totals, UsageCount, value_decode};
 use types::{Ino, SegmentId};
 
 use crate::facts::{Attr, Facts, Node, Options, Record};
@@ -222,7 +222,37 @@ pub(crate) fn totals_of(facts: &Facts) -> Totals {
     Totals { bytes, inodes: inodes.count() as u64 }
 }
 
+/// What every account uses, as inodes say.
+pub(crate) fn usage_of(facts: &Facts) -> UsageCount {
+    let mut usage = UsageCount::default();
+    for node in facts.nodes.values().filter(|node| node.record.is_some()) {
+        if let Some(attr) = node.attr {
+            usage.add(attr.charge, node.body.map_or(0, |body| body.bytes));
+        }
+    }
+    usage
+}
+
+/// A volume that an earlier version wrote has no such records: the next mount counts it.
+pub(crate) fn has_usage(facts: &Facts) -> bool {
+    !facts.usage.0.is_empty()
+}
+
+fn judge_usage(facts: &Facts, report: &mut Report) {
+    if !has_usage(facts) {
+        return;
+    }
+    for (account, counted, found) in usage_of(facts).differences(&facts.usage) {
+        let what = format!(
+            "{account} is said to use {} bytes and {} inodes, and uses {} and {}",
+            counted.bytes, counted.inodes, found.bytes, found.inodes
+        );
+        report.add(FaultKind::WrongUsage, Key::Usage(account), None, what);
+    }
+}
+
 fn judge_sums(facts: &Facts, report: &mut Report) {
+    judge_usage(facts, report);
     let expected = totals_of(facts);
     report.counts.stored_bytes = expected.bytes;
     if let Some(totals) = facts.totals.filter(|totals| *totals != expected) {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use chunk::{ExtentMap, SegmentStore};
 use kv::{Direction, Engine, KeyRange, Pace, RESERVED_KEY, ScanLimit};
 use meta::{
-    Body, Child, Content, Damage, Dirent, FileKind, Key, KeyText, MemberRecord, OrphanRecord, ResultRecord,
-    SegmentRecord, StoredInode, Totals, VolumeRecord, value_decode,
+    Body, Child, Content, Damage, Dirent, FileKind, Key, KeyText, Limits, MemberRecord, OrphanRecord,
+    ResultRecord, SegmentRecord, StoredInode, Totals, UsageRecord, VolumeRecord, value_decode,
 };
 use types::{Ino, Name};
 
@@ -164,6 +164,8 @@ impl Records {
             | Key::OpResult(..)
             | Key::Segment(_)
             | Key::Totals
+            | Key::Usage(_)
+            | Key::Limits(_)
             | Key::Volume => {}
         }
     }
@@ -192,6 +194,8 @@ fn extents_of(typed: Key, key: &[u8], value: &[u8]) -> Result<Option<(Ino, Exten
         Key::OpResult(..) => value_decode::<ResultRecord>(key, value).map(|_| None)?,
         Key::Segment(_) => value_decode::<SegmentRecord>(key, value).map(|_| None)?,
         Key::Totals => value_decode::<Totals>(key, value).map(|_| None)?,
+        Key::Usage(_) => value_decode::<UsageRecord>(key, value).map(|_| None)?,
+        Key::Limits(_) => value_decode::<Limits>(key, value).map(|_| None)?,
         Key::Volume => value_decode::<VolumeRecord>(key, value).map(|_| None)?,
     })
 }

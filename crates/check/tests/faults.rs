@@ -7,9 +7,9 @@ use check::{FaultKind, Severity};
 use common::*;
 use meta::{
     Child, Content, Cookie, Dirent, FileKind, Key, MemberRecord, OrphanRecord, SegmentRecord, StoredInode,
-    Totals,
+    Totals, UsageRecord,
 };
-use types::{BatchSeq, Ino, NodeId, SegmentId};
+use types::{Account, BatchSeq, Ino, NodeId, SegmentId};
 
 type Plant = fn(&Volume);
 
@@ -115,6 +115,12 @@ const PLANTS: &[(FaultKind, Option<Ino>, Plant)] = &[
     }),
     (FaultKind::WrongLiveBytes, None, |v| v.remove(first_segment())),
     (FaultKind::WrongTotals, None, |v| v.edit(Key::Totals, |totals: &mut Totals| totals.bytes += 1)),
+    (FaultKind::WrongUsage, None, |v| {
+        v.edit(Key::Usage(Account::User(0)), |usage: &mut UsageRecord| usage.inodes += 1);
+    }),
+    (FaultKind::WrongUsage, None, |v| {
+        v.put(Key::Usage(Account::Tree(7)), &UsageRecord { bytes: 0, inodes: 1 });
+    }),
     (FaultKind::UnusedSegment, None, |v| {
         chunk::SegmentStore::create(&v.store, SegmentId(50)).unwrap();
     }),
@@ -184,8 +190,13 @@ fn paths_lead_to_what_is_damaged() {
 
 #[test]
 fn what_needs_no_guess_is_repaired_and_the_rest_is_left() {
-    let repairable =
-        [FaultKind::WrongLinks, FaultKind::WrongLiveBytes, FaultKind::WrongTotals, FaultKind::UnusedSegment];
+    let repairable = [
+        FaultKind::WrongLinks,
+        FaultKind::WrongLiveBytes,
+        FaultKind::WrongTotals,
+        FaultKind::WrongUsage,
+        FaultKind::UnusedSegment,
+    ];
     for (kind, _, plant) in PLANTS {
         let volume = Volume::new();
         plant(&volume);

@@ -26,6 +26,7 @@ mod sharers;
 mod ship;
 mod space;
 mod state;
+mod upgrade;
 mod view;
 
 pub use error::MasterError;

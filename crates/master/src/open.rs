@@ -43,6 +43,7 @@ impl Master {
         config: Config,
         metrics: Arc<Metrics>,
     ) -> Result<Self, MasterError> {
+        crate::upgrade::count_usage(&*engine)?;
         let key = Key::Volume.to_vec();
         let value = engine.get(&key)?.ok_or(MasterError::Empty)?;
         let mut volume: VolumeRecord = meta::value_decode(&key, &value).map_err(|damage| {

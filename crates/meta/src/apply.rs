@@ -3,16 +3,17 @@
 //! Pure but for reads of what a change adds to: sums, and extent pages that go away. The writes of one list are
 //! to be committed as one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chunk::ExtentMap;
 use thiserror::Error;
-use types::{Decode, Encode, Ino, NodeId, SegmentId};
+use types::{Charge, Decode, Encode, Ino, NodeId, SegmentId};
 
 use crate::change::Change;
 use crate::keys::Key;
+use crate::record::{Content, FileKind, StoredInode};
 use crate::store::{Damage, ReadFailure, StoreRead, value_decode, value_encode};
-use crate::volume::{OrphanRecord, SegmentRecord, Totals, live_bytes_of};
+use crate::volume::{OrphanRecord, SegmentRecord, Totals, UsageRecord, live_bytes_of};
 
 /// A key and its new value; `None` removes it.
 pub type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -40,7 +41,22 @@ pub fn apply(changes: &[Change], store: &impl StoreRead, writer: NodeId) -> Resu
     for change in changes {
         applier.apply(change)?;
     }
+    let own: BTreeSet<Ino> = changes.iter().filter_map(own_inode).collect();
+    for ino in own {
+        applier.count_own(ino)?;
+    }
     Ok(Applied { writes: applier.writes.into_iter().collect(), damage: applier.damage })
+}
+
+/// The inode, with keys of its own before or after, that a change may count anew.
+fn own_inode(change: &Change) -> Option<Ino> {
+    match change {
+        Change::PutAttr { ino, .. } | Change::PutContent { ino, .. } | Change::DeleteContent { ino } => {
+            Some(*ino)
+        }
+        Change::DeleteInode { ino, parent: Ino(0), kind } if *kind != FileKind::Directory => Some(*ino),
+        _ => None,
+    }
 }
 
 struct Applier<'a, S> {
@@ -82,7 +98,7 @@ impl<S: StoreRead> Applier<'_, S> {
                 self.put(Key::Orphan(*ino), &OrphanRecord { holders: holders.clone() });
             }
             Change::DeleteOrphan { ino } => self.delete(Key::Orphan(*ino)),
-            Change::AddTotals { bytes, inodes } => self.add_totals(*bytes, *inodes)?,
+            Change::AddUsage { charge, bytes, inodes } => self.add_usage(*charge, *bytes, *inodes)?,
             Change::AddLive { segment, bytes } => self.add_live(*segment, *bytes)?,
             Change::Owner { .. } => {}
         }
@@ -121,15 +137,76 @@ impl<S: StoreRead> Applier<'_, S> {
         }
     }
 
-    fn add_totals(&mut self, bytes: i64, inodes: i64) -> Result<(), ReadFailure> {
-        let Some(old) = self.read_sum(Key::Totals, Totals::default())? else { return Ok(()) };
-        let Totals { bytes: old_bytes, inodes: old_inodes } = old;
-        let totals = Totals {
-            bytes: self.add(Key::Totals, old_bytes, bytes),
-            inodes: self.add(Key::Totals, old_inodes, inodes),
-        };
-        self.put(Key::Totals, &totals);
+    /// Adds to the volume's totals and to the accounts. An account that uses nothing has no record.
+    fn add_usage(&mut self, charge: Charge, bytes: i64, inodes: i64) -> Result<(), ReadFailure> {
+        if let Some(old) = self.read_sum(Key::Totals, Totals::default())? {
+            let bytes = self.add(Key::Totals, old.bytes, bytes);
+            let inodes = self.add(Key::Totals, old.inodes, inodes);
+            self.put(Key::Totals, &Totals { bytes, inodes });
+        }
+        for account in charge.accounts() {
+            let key = Key::Usage(account);
+            let Some(old) = self.read_sum(key, UsageRecord::default())? else { continue };
+            let bytes = self.add(key, old.bytes, bytes);
+            let inodes = self.add(key, old.inodes, inodes);
+            match (bytes, inodes) {
+                (0, 0) => self.delete(key),
+                _ => self.put(key, &UsageRecord { bytes, inodes }),
+            }
+        }
         Ok(())
+    }
+
+    /// Counts an inode with keys of its own as it is now instead of as it was.
+    fn count_own(&mut self, ino: Ino) -> Result<(), ReadFailure> {
+        let was = self.own_usage(ino, |applier, key| applier.store.get(key).map_err(ReadFailure::from))?;
+        let is = self.own_usage(ino, |applier, key| match applier.writes.get(key) {
+            Some(written) => Ok(written.clone()),
+            None => Ok(applier.store.get(key)?),
+        })?;
+        if was == is {
+            return Ok(());
+        }
+        if let (Some((was, bytes)), Some((is, more))) = (was, is)
+            && was == is
+        {
+            return self.add_usage(is, more - bytes, 0);
+        }
+        if let Some((charge, bytes)) = was {
+            self.add_usage(charge, -bytes, -1)?;
+        }
+        if let Some((charge, bytes)) = is {
+            self.add_usage(charge, bytes, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Whom an inode with keys of its own is charged to, and for how many bytes; `None` if it has none, or cannot be read.
+    fn own_usage(
+        &mut self,
+        ino: Ino,
+        get: impl Fn(&Self, &[u8]) -> Result<Option<Vec<u8>>, ReadFailure>,
+    ) -> Result<Option<(Charge, i64)>, ReadFailure> {
+        let (inode_key, content_key) = (Key::Inode(ino).to_vec(), Key::Content(ino).to_vec());
+        let Some(value) = get(self, &inode_key)? else { return Ok(None) };
+        let attr = match value_decode(&inode_key, &value) {
+            Ok(StoredInode::Own { attr }) => attr,
+            Ok(StoredInode::Covered { .. } | StoredInode::Directory { .. }) => return Ok(None),
+            Err(damage) => {
+                self.damage.push(damage);
+                return Ok(None);
+            }
+        };
+        let bytes = match get(self, &content_key)?.map(|value| value_decode::<Content>(&content_key, &value))
+        {
+            Some(Ok(content)) => content.body.stored_bytes() as i64,
+            None => 0,
+            Some(Err(damage)) => {
+                self.damage.push(damage);
+                0
+            }
+        };
+        Ok(Some((attr.charge(), bytes)))
     }
 
     fn add_live(&mut self, segment: SegmentId, bytes: i64) -> Result<(), ReadFailure> {

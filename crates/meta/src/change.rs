@@ -1,7 +1,7 @@
 //! Changes: what plans make, the write-behind log keeps, batches carry and caches apply.
 
 use chunk::ExtentMap;
-use types::{Ino, Name, NodeId, ResourceId, SegmentId, codec_enum};
+use types::{Charge, Ino, Name, NodeId, ResourceId, SegmentId, codec_enum};
 
 use crate::cookie::Cookie;
 use crate::record::{Body, Content, Dirent, FileKind, Inode, InodeAttr, StoredInode, Xattrs};
@@ -115,8 +115,11 @@ pub enum Change {
         /// The inode.
         ino: Ino,
     },
-    /// Changes the volume's totals.
-    AddTotals {
+    /// Changes the volume's totals, and what its accounts use. Inodes that have keys and no entry for their record are not counted so: what
+    /// they come to is found when changes are applied, for who writes their content need not know whose they are.
+    AddUsage {
+        /// Whom it is charged to.
+        charge: Charge,
         /// Bytes stored.
         bytes: i64,
         /// Inodes.
@@ -151,9 +154,9 @@ codec_enum!(Change, "change", {
     11 => PutXattrs { ino, parent, list },
     12 => PutOrphan { ino, holders },
     13 => DeleteOrphan { ino },
-    14 => AddTotals { bytes, inodes },
     15 => AddLive { segment, bytes },
     16 => Owner { ino },
+    17 => AddUsage { charge, bytes, inodes },
 });
 
 impl Change {
@@ -179,7 +182,7 @@ impl Change {
             }
             Self::PutOrphan { .. }
             | Self::DeleteOrphan { .. }
-            | Self::AddTotals { .. }
+            | Self::AddUsage { .. }
             | Self::AddLive { .. }
             | Self::Owner { .. } => None,
         }
@@ -209,7 +212,7 @@ impl Change {
                 | Self::DeleteContent { .. }
                 | Self::DeleteExtentPages { .. }
                 | Self::DeleteOrphan { .. }
-                | Self::AddTotals { .. }
+                | Self::AddUsage { .. }
                 | Self::AddLive { .. }
                 | Self::Owner { .. } => 0,
             }

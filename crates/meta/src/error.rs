@@ -35,6 +35,9 @@ pub enum FsError {
     /// The quota is used up.
     #[error("quota exceeded")]
     QuotaExceeded,
+    /// From one directory tree that is charged by itself into another, or out of it.
+    #[error("another directory tree")]
+    CrossTree,
     /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
@@ -85,4 +88,5 @@ codec_enum!(FsError, "operation error", {
     11 => NoAttribute {}, 12 => Range {}, 13 => TooLarge {}, 14 => NotPermitted {}, 15 => AccessDenied {},
     16 => ReadOnly {}, 17 => Stale {}, 18 => WouldBlock {}, 19 => Deadlock {}, 20 => Interrupted {},
     21 => NotSupported {}, 22 => NoData {}, 23 => LimitReached {}, 24 => Io {},
+    25 => CrossTree {},
 });

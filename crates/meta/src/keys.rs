@@ -4,7 +4,7 @@
 //! scan of `(e, parent, *)` is readdir and stat of everything in a directory. The byte 0x00 belongs to the
 //! engine's own record.
 
-use types::{Ino, NodeId, OpSeq, SegmentId};
+use types::{Account, Ino, NodeId, OpSeq, SegmentId};
 
 use crate::cookie::Cookie;
 
@@ -20,6 +20,8 @@ pub enum KeyKind {
     Entry = b'e',
     /// Inode: its record, or where it is embedded.
     Inode = b'i',
+    /// Limits of an account.
+    Limits = b'l',
     /// Member of the volume.
     Member = b'n',
     /// Orphan: an inode without a name that somebody has open.
@@ -30,6 +32,8 @@ pub enum KeyKind {
     Segment = b's',
     /// Totals of the volume: bytes and inodes.
     Totals = b't',
+    /// What an account uses.
+    Usage = b'u',
     /// The volume itself.
     Volume = b'v',
     /// One page of a file's extents.
@@ -51,6 +55,8 @@ pub enum Key {
     Xattrs(Ino),
     /// `o ino`
     Orphan(Ino),
+    /// `l kind number`
+    Limits(Account),
     /// `n node`
     Member(NodeId),
     /// `r node seq`
@@ -59,6 +65,8 @@ pub enum Key {
     Segment(SegmentId),
     /// `t`
     Totals,
+    /// `u kind number`
+    Usage(Account),
     /// `v`
     Volume,
 }
@@ -85,6 +93,8 @@ impl Key {
             Self::OpResult(node, seq) => key(KeyKind::OpResult, &[u64::from(node.0), seq.0]),
             Self::Segment(segment) => key(KeyKind::Segment, &[segment.0]),
             Self::Totals => key(KeyKind::Totals, &[]),
+            Self::Limits(account) => key(KeyKind::Limits, &numbers_of(account)),
+            Self::Usage(account) => key(KeyKind::Usage, &numbers_of(account)),
             Self::Volume => key(KeyKind::Volume, &[]),
         }
     }
@@ -97,6 +107,7 @@ impl Key {
             Some(u64::from_be_bytes(field.try_into().ok()?))
         };
         let node = |index: usize| number(index).and_then(|n| u32::try_from(n).ok()).map(NodeId);
+        let account = || Account::from_parts(number(0)?, number(1)?);
         let (key, numbers) = match kind {
             b'e' => (Self::Entry(Ino(number(0)?), Cookie(number(1)?)), 2),
             b'i' => (Self::Inode(Ino(number(0)?)), 1),
@@ -108,6 +119,8 @@ impl Key {
             b'r' => (Self::OpResult(node(0)?, OpSeq(number(1)?)), 2),
             b's' => (Self::Segment(SegmentId(number(0)?)), 1),
             b't' => (Self::Totals, 0),
+            b'l' => (Self::Limits(account()?), 2),
+            b'u' => (Self::Usage(account()?), 2),
             b'v' => (Self::Volume, 0),
             _ => return None,
         };
@@ -138,6 +151,11 @@ impl Key {
     }
 }
 
+fn numbers_of(account: Account) -> [u64; 2] {
+    let (kind, id) = account.parts();
+    [kind, u64::from(id)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +181,8 @@ mod tests {
             Key::OpResult(NodeId(3), OpSeq(9)),
             Key::Segment(SegmentId(5)),
             Key::Totals,
+            Key::Usage(Account::User(1000)),
+            Key::Usage(Account::Tree(2)),
             Key::Volume,
             Key::ExtentPage(Ino(2), 3),
         ];

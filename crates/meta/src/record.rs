@@ -6,8 +6,11 @@
 //! of the two halves'.
 
 use chunk::{ExtentMap, FILE_SIZE_MAX};
-use types::{CodecError, Decode, Decoder, Encode, Encoder, Ino, Name, Timespec, codec_enum, codec_struct};
+use types::{
+    Charge, CodecError, Decode, Decoder, Encode, Encoder, Ino, Name, Timespec, codec_enum, codec_struct,
+};
 
+use crate::change::Change;
 use crate::cookie::Cookie;
 
 /// Type of an inode.
@@ -45,6 +48,8 @@ pub struct InodeAttr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Directory tree that it is charged to, as quotas count; 0 for none.
+    pub tree: u32,
     /// Names of the inode; of a directory 2 and one for each subdirectory.
     pub nlink: u32,
     /// Device number of a device node.
@@ -63,7 +68,67 @@ pub struct InodeAttr {
     pub xattrs: Xattrs,
 }
 
-codec_struct!(InodeAttr { kind, mode, uid, gid, nlink, rdev, generation, parent, btime, ctime, xattrs });
+impl InodeAttr {
+    /// Whom the inode is charged to.
+    pub fn charge(&self) -> Charge {
+        Charge { uid: self.uid, gid: self.gid, tree: self.tree }
+    }
+}
+
+/// The number of the tree stands at the end, and only if there is one: a bit of the mode says so.
+impl Encode for InodeAttr {
+    fn encode(&self, out: &mut Encoder) {
+        let Self { kind, mode, uid, gid, tree, nlink, rdev, generation, parent, btime, ctime, xattrs } = self;
+        kind.encode(out);
+        let flag = if *tree == 0 { 0 } else { MODE_HAS_TREE };
+        (mode | flag).encode(out);
+        for number in [uid, gid, nlink, rdev, generation] {
+            number.encode(out);
+        }
+        parent.encode(out);
+        btime.encode(out);
+        ctime.encode(out);
+        xattrs.encode(out);
+        if *tree != 0 {
+            tree.encode(out);
+        }
+    }
+}
+
+impl Decode for InodeAttr {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
+        let kind = FileKind::decode(input)?;
+        let mode = u32::decode(input)?;
+        if mode & !(MODE_HAS_TREE | MODE_BITS) != 0 {
+            return Err(CodecError::OutOfRange { what: "mode", value: u64::from(mode) });
+        }
+        let mut attr = Self {
+            kind,
+            mode: mode & MODE_BITS,
+            uid: u32::decode(input)?,
+            gid: u32::decode(input)?,
+            tree: 0,
+            nlink: u32::decode(input)?,
+            rdev: u32::decode(input)?,
+            generation: u32::decode(input)?,
+            parent: Ino::decode(input)?,
+            btime: Timespec::decode(input)?,
+            ctime: Timespec::decode(input)?,
+            xattrs: Xattrs::decode(input)?,
+        };
+        if mode & MODE_HAS_TREE != 0 {
+            attr.tree = u32::decode(input)?;
+            if attr.tree == 0 {
+                return Err(CodecError::Invalid { what: "tree" });
+            }
+        }
+        Ok(attr)
+    }
+}
+
+/// Permission bits, setuid, setgid and sticky.
+const MODE_BITS: u32 = 0o7777;
+const MODE_HAS_TREE: u32 = 0o10000;
 
 /// Extended attributes, in name order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,6 +265,18 @@ impl Inode {
     /// The change time a user sees.
     pub fn ctime(&self) -> Timespec {
         self.attr.ctime.max(self.content.ctime)
+    }
+
+    /// The change that counts it; of an inode that has its record in an entry, or is a directory.
+    pub fn count(&self) -> Change {
+        let bytes = self.content.body.stored_bytes() as i64;
+        Change::AddUsage { charge: self.attr.charge(), bytes, inodes: 1 }
+    }
+
+    /// The change that counts it no more.
+    pub fn uncount(&self) -> Change {
+        let bytes = self.content.body.stored_bytes() as i64;
+        Change::AddUsage { charge: self.attr.charge(), bytes: -bytes, inodes: -1 }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Records of the volume as a whole, and what an empty volume holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chunk::ExtentMap;
-use types::{Ino, NodeId, SegmentId, Timespec, codec_struct};
+use types::{Account, Charge, Ino, NodeId, SegmentId, Timespec, codec_struct};
 
 use crate::change::Change;
 use crate::record::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
@@ -18,6 +18,40 @@ pub struct Totals {
 }
 
 codec_struct!(Totals { bytes, inodes });
+
+/// What an account uses. There is a record for who uses anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageRecord {
+    /// Bytes stored, as [`Body::stored_bytes`] counts them.
+    pub bytes: u64,
+    /// Inodes, with names or not.
+    pub inodes: u64,
+}
+
+codec_struct!(UsageRecord { bytes, inodes });
+
+/// What every account uses, counted from inodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageCount(pub BTreeMap<Account, UsageRecord>);
+
+impl UsageCount {
+    /// Counts an inode.
+    pub fn add(&mut self, charge: Charge, stored_bytes: u64) {
+        for account in charge.accounts() {
+            let usage = self.0.entry(account).or_default();
+            usage.bytes = usage.bytes.saturating_add(stored_bytes);
+            usage.inodes += 1;
+        }
+    }
+
+    /// Accounts for which `recorded` says something else, with what it says and what was counted.
+    pub fn differences(&self, recorded: &Self) -> Vec<(Account, UsageRecord, UsageRecord)> {
+        let accounts: BTreeSet<Account> = self.0.keys().chain(recorded.0.keys()).copied().collect();
+        let of = |count: &Self, account| count.0.get(&account).copied().unwrap_or_default();
+        let pairs = accounts.into_iter().map(|account| (account, of(recorded, account), of(self, account)));
+        pairs.filter(|(_, recorded, counted)| recorded != counted).collect()
+    }
+}
 
 /// A segment of file data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +80,7 @@ pub fn initial_changes(now: Timespec, uid: u32, gid: u32) -> Vec<Change> {
         mode: 0o755,
         uid,
         gid,
+        tree: 0,
         nlink: 2,
         rdev: 0,
         generation: crate::ops::FIRST_GENERATION,
@@ -56,7 +91,8 @@ pub fn initial_changes(now: Timespec, uid: u32, gid: u32) -> Vec<Change> {
     };
     let content = Content { size: 0, mtime: now, atime: now, ctime: now, body: Body::Empty {} };
     let inode = Box::new(Inode { attr, content });
-    vec![Change::PutDirectory { ino: Ino::ROOT, inode }, Change::AddTotals { bytes: 0, inodes: 1 }]
+    let count = inode.count();
+    vec![Change::PutDirectory { ino: Ino::ROOT, inode }, count]
 }
 
 /// Bytes that the extents of `map` name, by segment.

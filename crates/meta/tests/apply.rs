@@ -1,10 +1,12 @@
 //! Changes as writes: order, sums, pages of extents, and what a failing or damaged store does.
 
 use chunk::{Extent, ExtentMap, Run};
-use meta::{Change, Damage, Key, KeyValue, OrphanRecord, SegmentRecord, StoreError, StoreRead, Totals};
+use meta::{
+    Change, Damage, Key, KeyValue, OrphanRecord, SegmentRecord, StoreError, StoreRead, Totals, UsageRecord,
+};
 use meta::{apply, value_decode};
 use testkit::store::MapStore;
-use types::{Decode, Ino, NodeId, SegmentId};
+use types::{Account, Charge, Decode, Ino, NodeId, SegmentId};
 
 const FILE: Ino = Ino(10);
 const SEGMENT: SegmentId = SegmentId(5);
@@ -31,17 +33,22 @@ fn stored<T: Decode>(store: &MapStore, key: Key) -> Option<T> {
 
 #[test]
 fn each_key_is_written_once_in_key_order_with_its_last_value() {
-    let totals = Change::AddTotals { bytes: 3, inodes: 1 };
+    let totals = Change::AddUsage { charge: Charge { uid: 7, gid: 8, tree: 9 }, bytes: 3, inodes: 1 };
     let orphan = Change::PutOrphan { ino: FILE, holders: vec![NodeId(2)] };
     let changes =
         [totals.clone(), orphan, add_live(7), totals, Change::DeleteOrphan { ino: FILE }, add_live(-2)];
     let applied = apply(&changes, &MapStore::default(), NodeId(9)).unwrap();
     let keys: Vec<_> = applied.writes.iter().map(|(key, _)| Key::from_slice(key).unwrap()).collect();
-    assert_eq!(keys, [Key::Orphan(FILE), Key::Segment(SEGMENT), Key::Totals]);
+    let accounts = [Account::User(7), Account::Group(8), Account::Tree(9)];
+    assert_eq!(keys[..3], [Key::Orphan(FILE), Key::Segment(SEGMENT), Key::Totals]);
+    assert_eq!(keys[3..], accounts.map(Key::Usage));
     assert_eq!(applied.writes[0].1, None);
     let mut store = MapStore::default();
     store.apply(&changes);
     assert_eq!(stored(&store, Key::Totals), Some(Totals { bytes: 6, inodes: 2 }));
+    for account in accounts {
+        assert_eq!(stored(&store, Key::Usage(account)), Some(UsageRecord { bytes: 6, inodes: 2 }));
+    }
     let segment = SegmentRecord { writer: NodeId(1), live_bytes: 5 };
     assert_eq!(stored(&store, Key::Segment(SEGMENT)), Some(segment));
     assert_eq!(stored::<OrphanRecord>(&store, Key::Orphan(FILE)), None);
@@ -84,7 +91,11 @@ fn a_sum_below_zero_stays_at_zero_and_is_told() {
 #[test]
 fn a_damaged_page_goes_too_and_a_damaged_sum_stays_and_is_told() {
     let mut store = MapStore::default();
-    store.apply(&[one_page(0, 10), add_live(10), Change::AddTotals { bytes: 1, inodes: 1 }]);
+    store.apply(&[
+        one_page(0, 10),
+        add_live(10),
+        Change::AddUsage { charge: Charge::default(), bytes: 1, inodes: 1 },
+    ]);
     for value in store.0.values_mut() {
         value[2] ^= 1;
     }
@@ -93,10 +104,12 @@ fn a_damaged_page_goes_too_and_a_damaged_sum_stays_and_is_told() {
     assert!(matches!(&applied.damage[..], [Damage::Value { .. }]));
     // Who changed something cannot take it back, so a sum must not be in its way; and a segment whose sum began
     // anew would look empty.
-    for changes in [vec![add_live(1)], vec![Change::AddTotals { bytes: 1, inodes: 1 }, add_live(-1)]] {
+    let usage = Change::AddUsage { charge: Charge::default(), bytes: 1, inodes: 1 };
+    // The totals and two accounts.
+    for (changes, damaged) in [(vec![add_live(1)], 1), (vec![usage, add_live(-1)], 4)] {
         let applied = apply(&changes, &store, NodeId(9)).unwrap();
         assert_eq!(applied.writes, [], "what is damaged stays for a repair");
-        assert_eq!(applied.damage.len(), changes.len(), "{:?}", applied.damage);
+        assert_eq!(applied.damage.len(), damaged, "{:?}", applied.damage);
     }
 }
 

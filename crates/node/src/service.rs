@@ -70,6 +70,7 @@ impl Service {
         let owner =
             std::fs::metadata(volume.path()).map_err(|source| NodeError::io("examine the volume", source))?;
         let since = Instant::now();
+        volume.raise_version()?;
         let engine = open_engine(volume)?;
         let opened = since.elapsed();
         if engine.last_seq() == Seq(0) {

@@ -6,7 +6,7 @@ use chunk::{ExtentMap, MemStore};
 use kv::{Direction, Engine, KeyRange, ScanLimit};
 use meta::{
     Body, Child, Content, Cookie, Dirent, FileKind, InodeAttr, Key, OrphanRecord, SegmentRecord, StoredInode,
-    Totals,
+    Totals, UsageCount, UsageRecord,
 };
 use types::{Ino, SegmentId};
 
@@ -20,6 +20,7 @@ pub struct Tree {
     orphans: BTreeMap<Ino, OrphanRecord>,
     segments: BTreeMap<SegmentId, SegmentRecord>,
     totals: Totals,
+    usage: UsageCount,
 }
 
 impl Tree {
@@ -44,7 +45,12 @@ impl Tree {
             Some(Key::Orphan(ino)) => drop(self.orphans.insert(ino, decode(key, value))),
             Some(Key::Segment(segment)) => drop(self.segments.insert(segment, decode(key, value))),
             Some(Key::Totals) => self.totals = decode(key, value),
-            Some(Key::Xattrs(_) | Key::Member(_) | Key::OpResult(..) | Key::Volume) | None => {}
+            Some(Key::Usage(account)) => {
+                let usage: UsageRecord = decode(key, value);
+                self.usage.0.insert(account, usage);
+            }
+            Some(Key::Limits(_) | Key::Xattrs(_) | Key::Member(_) | Key::OpResult(..) | Key::Volume)
+            | None => {}
         }
     }
 
@@ -189,16 +195,21 @@ impl Tree {
             ));
         }
         let mut bytes = 0;
+        let mut usage = UsageCount::default();
         let mut live: BTreeMap<SegmentId, u64> = BTreeMap::new();
         for ino in self.inodes.keys() {
-            let Some((_, content)) = self.inode(*ino) else { continue };
+            let Some((attr, content)) = self.inode(*ino) else { continue };
             bytes += content.body.stored_bytes();
+            usage.add(attr.charge(), content.body.stored_bytes());
             for extent in self.maps(*ino, &content).iter().flat_map(ExtentMap::iter) {
                 *live.entry(extent.segment()).or_default() += u64::from(extent.len());
             }
         }
         if self.totals.bytes != bytes {
             faults.push(format!("{} bytes are counted, {bytes} are there", self.totals.bytes));
+        }
+        for (account, counted, found) in usage.differences(&self.usage) {
+            faults.push(format!("{account}: {counted:?} is counted, {found:?} is there"));
         }
         let segments: BTreeSet<SegmentId> = self.segments.keys().chain(live.keys()).copied().collect();
         for segment in segments {

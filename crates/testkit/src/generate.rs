@@ -137,6 +137,7 @@ impl Generator {
             gid: self.sometimes().then_some(uid),
             atime: self.sometimes().then_some(time),
             mtime: self.sometimes().then_some(time),
+            tree: None,
             kill_privileges: self.sometimes().then(|| vec![self.rng.u32(0..3)]),
             only_owner: (self.rng.u32(0..8) == 0).then(|| self.rng.u32(0..3)),
         }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads a clock, draws a random number, starts a thread or does I/O.
 
+mod account;
 pub mod codec;
 mod ids;
 mod mode;
@@ -10,6 +11,7 @@ mod name;
 pub mod planted;
 mod time;
 
+pub use account::{Account, Charge};
 pub use codec::{CodecError, Decode, Decoder, Encode, Encoder};
 pub use ids::{BatchSeq, Epoch, Ino, NodeId, OpSeq, ResourceId, ResourceKind, SegmentId};
 pub use mode::LockMode;

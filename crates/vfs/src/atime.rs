@@ -162,7 +162,7 @@ impl Core {
             | Change::PutXattrs { .. }
             | Change::PutOrphan { .. }
             | Change::DeleteOrphan { .. }
-            | Change::AddTotals { .. }
+            | Change::AddUsage { .. }
             | Change::AddLive { .. }
             | Change::Owner { .. } => return,
         };

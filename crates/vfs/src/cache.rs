@@ -247,7 +247,7 @@ impl Cache {
             | Change::PutXattrs { .. }
             | Change::PutOrphan { .. }
             | Change::DeleteOrphan { .. }
-            | Change::AddTotals { .. }
+            | Change::AddUsage { .. }
             | Change::AddLive { .. }
             | Change::Owner { .. } => {}
         }

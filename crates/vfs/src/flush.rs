@@ -258,12 +258,14 @@ impl Core {
 
     fn log_content(&mut self, capture: Capture) {
         let Capture { ino, content, pages, deltas, bytes_delta, .. } = capture;
+        let mut charge = None;
         let (change, parent) = match self.place(ino) {
             Place::Covered(parent, cookie) => {
                 let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
                 let Some(entry) = entry.filter(|e| e.dirent.ino == ino) else { return };
                 let Some(inode) = entry.dirent.covered() else { return };
                 let mut inode = inode.clone();
+                charge = Some(inode.attr.charge());
                 inode.content = content;
                 let child = meta::Child::Covered { inode: Box::new(inode) };
                 let entry = Dirent { name: entry.dirent.name.clone(), ino, child };
@@ -275,8 +277,9 @@ impl Core {
         let mut changes = vec![change];
         changes.extend(pages.into_iter().map(|(page, map)| Change::PutExtentPage { ino, parent, page, map }));
         changes.extend(deltas.iter().map(|(segment, bytes)| Change::AddLive { segment, bytes }));
-        if bytes_delta != 0 {
-            changes.push(Change::AddTotals { bytes: bytes_delta, inodes: 0 });
+        // Of an inode with keys of its own the master counts.
+        if let Some(charge) = charge.filter(|_| bytes_delta != 0) {
+            changes.push(Change::AddUsage { charge, bytes: bytes_delta, inodes: 0 });
         }
         self.apply_local(changes);
     }

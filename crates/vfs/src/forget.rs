@@ -186,7 +186,7 @@ impl Core {
             | Change::PutXattrs { .. }
             | Change::PutOrphan { .. }
             | Change::DeleteOrphan { .. }
-            | Change::AddTotals { .. }
+            | Change::AddUsage { .. }
             | Change::AddLive { .. } => {}
             Change::Owner { ino } => {
                 if self.known.get(ino).is_some() {

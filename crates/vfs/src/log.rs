@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use meta::Change;
 use rustc_hash::FxHashMap;
-use types::{BatchSeq, Ino, LockMode, ResourceId, SegmentId};
+use types::{BatchSeq, Charge, Ino, LockMode, ResourceId, SegmentId};
 use wire::ToMaster;
 
 /// The log of a node.
@@ -23,8 +23,7 @@ pub struct WriteLog {
     count: usize,
     bytes: usize,
     live: BTreeMap<SegmentId, i64>,
-    total_bytes: i64,
-    total_inodes: i64,
+    usage: BTreeMap<Charge, (i64, i64)>,
     kept: Vec<(ResourceId, LockMode)>,
     has_copy: bool,
     sealed: VecDeque<Sealed>,
@@ -71,8 +70,7 @@ impl WriteLog {
             count: 0,
             bytes: 0,
             live: BTreeMap::new(),
-            total_bytes: 0,
-            total_inodes: 0,
+            usage: BTreeMap::new(),
             kept: Vec::new(),
             has_copy: false,
             sealed: VecDeque::new(),
@@ -91,9 +89,10 @@ impl WriteLog {
                     let live = self.live.entry(segment).or_default();
                     *live = live.saturating_add(bytes);
                 }
-                Change::AddTotals { bytes, inodes } => {
-                    self.total_bytes = self.total_bytes.saturating_add(bytes);
-                    self.total_inodes = self.total_inodes.saturating_add(inodes);
+                Change::AddUsage { charge, bytes, inodes } => {
+                    let (all_bytes, all_inodes) = self.usage.entry(charge).or_default();
+                    *all_bytes = all_bytes.saturating_add(bytes);
+                    *all_inodes = all_inodes.saturating_add(inodes);
                 }
                 _ => {}
             }
@@ -132,7 +131,7 @@ impl WriteLog {
 
     /// Whether nothing waits to be sealed.
     pub fn is_open_empty(&self) -> bool {
-        self.changes.is_empty() && self.live.is_empty() && self.total_bytes == 0 && self.total_inodes == 0
+        self.changes.is_empty() && self.live.is_empty() && self.usage.values().all(|sums| *sums == (0, 0))
     }
 
     /// Seals the open batch. Returns the message to send, `None` if there was nothing to seal.
@@ -146,9 +145,10 @@ impl WriteLog {
                 changes.push(Change::AddLive { segment, bytes });
             }
         }
-        if self.total_bytes != 0 || self.total_inodes != 0 {
-            changes.push(Change::AddTotals { bytes: self.total_bytes, inodes: self.total_inodes });
-            (self.total_bytes, self.total_inodes) = (0, 0);
+        for (charge, (bytes, inodes)) in std::mem::take(&mut self.usage) {
+            if (bytes, inodes) != (0, 0) {
+                changes.push(Change::AddUsage { charge, bytes, inodes });
+            }
         }
         self.at.clear();
         self.count = 0;
@@ -257,7 +257,7 @@ impl LogKey {
             Change::DeleteExtentPages { ino, from_page, .. } => Self::Pages(*ino, *from_page),
             Change::PutXattrs { ino, .. } => Self::Xattrs(*ino),
             Change::PutOrphan { ino, .. } | Change::DeleteOrphan { ino } => Self::Orphan(*ino),
-            Change::AddTotals { .. } | Change::AddLive { .. } | Change::Owner { .. } => return None,
+            Change::AddUsage { .. } | Change::AddLive { .. } | Change::Owner { .. } => return None,
         })
     }
 }

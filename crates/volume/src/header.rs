@@ -8,8 +8,9 @@ use std::fmt;
 use crate::error::VolumeError;
 use std::path::Path;
 
-/// Highest format version that this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 1;
+/// Highest format version that this program reads, and the one it writes. Version 1 is read too: its metadata lack what version 2 counts for
+/// quotas, which the first master of this version adds.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Random identity of a volume, shown as a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,7 +217,16 @@ mod tests {
         bytes[12..16].copy_from_slice(&200u32.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..196]);
         bytes[196..].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(decode(&bytes), Err(VolumeError::NewerVersion { found: 9, known: 1, .. })));
+        assert!(matches!(decode(&bytes), Err(VolumeError::NewerVersion { found: 9, known: 2, .. })));
+    }
+
+    #[test]
+    fn a_header_of_version_1_reads_as_it_did() {
+        let mut bytes = sample().encode();
+        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&bytes).expect("valid"), sample());
     }
 
     #[test]

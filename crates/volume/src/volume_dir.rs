@@ -1,7 +1,7 @@
 //! An opened volume directory.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -56,6 +56,34 @@ impl Volume {
     /// What was fixed when the volume was made.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Writes the header anew if an earlier version of the format wrote it, so that programs of that version refuse the volume from now
+    /// on. Durable when it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`VolumeError::Io`] if the header cannot be read or replaced; it is as it was then.
+    pub fn raise_version(&self) -> Result<(), VolumeError> {
+        let file = self.path.join(HEADER_FILE);
+        let stored = fs::read(&file).map_err(|e| VolumeError::io("read the header", &file, e))?;
+        let bytes = self.header.encode();
+        if stored == bytes {
+            return Ok(());
+        }
+        let new = self.path.join(HEADER_NEW_FILE);
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .and_then(|mut out| out.write_all(&bytes).and_then(|()| out.sync_all()));
+        written.map_err(|e| VolumeError::io("write", &new, e))?;
+        fs::rename(&new, &file).map_err(|e| VolumeError::io("replace the header", &file, e))?;
+        File::open(&self.path)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|e| VolumeError::io("sync the directory", &self.path, e))
     }
 
     /// Directory of the metadata engine.

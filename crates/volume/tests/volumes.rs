@@ -147,10 +147,8 @@ fn open_tells_every_kind_of_bad_volume_apart_and_names_it() {
     assert!(matches!(damage(&vec![0; 1 << 20]), VolumeError::DamagedHeader { .. }));
 
     let mut newer = good.clone();
-    newer[8] = 2;
-    let crc = crc32c::crc32c(&newer[..124]);
-    newer[124..].copy_from_slice(&crc.to_le_bytes());
-    assert!(matches!(damage(&newer), VolumeError::NewerVersion { found: 2, .. }));
+    set_version(&mut newer, volume::FORMAT_VERSION as u8 + 1);
+    assert!(matches!(damage(&newer), VolumeError::NewerVersion { found: 3, known: 2, .. }));
 
     fs::write(&header_file, &good).expect("writable");
     fs::remove_dir(path.join("segments")).expect("empty");
@@ -164,6 +162,31 @@ fn open_tells_every_kind_of_bad_volume_apart_and_names_it() {
     assert!(matches!(Volume::open(&scratch.join("none")), Err(VolumeError::Missing { .. })));
     File::create(scratch.join("file")).expect("made");
     assert!(matches!(Volume::open(&scratch.join("file")), Err(VolumeError::NotADirectory { .. })));
+}
+
+fn set_version(header: &mut [u8], version: u8) {
+    header[8] = version;
+    let crc = crc32c::crc32c(&header[..124]);
+    header[124..].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn a_volume_of_version_1_is_opened_and_becomes_one_of_version_2() {
+    let scratch = Scratch::new();
+    let path = scratch.join("vol");
+    made(&path);
+    let header_file = path.join("holdfast.volume");
+    let new = fs::read(&header_file).expect("readable");
+    let mut old = new.clone();
+    set_version(&mut old, 1);
+    fs::write(&header_file, &old).expect("writable");
+    let volume = Volume::open(&path).expect("readable");
+    assert_eq!(fs::read(&header_file).expect("readable"), old, "to open it changes nothing");
+    for _ in 0..2 {
+        volume.raise_version().expect("replaced");
+        assert_eq!(fs::read(&header_file).expect("readable"), new);
+    }
+    assert!(!path.join("holdfast.volume.new").exists());
 }
 
 #[test]

@@ -209,8 +209,8 @@ impl Volume {
             _ => Vec::new(),
         };
         inode.content = Content { size: 300_000, body, ..inode.content.clone() };
+        changes.push(Change::AddUsage { charge: inode.attr.charge(), bytes, inodes: 0 });
         changes.push(Change::PutEntry { parent, cookie, entry });
-        changes.push(Change::AddTotals { bytes, inodes: 0 });
         self.apply(&changes);
     }
 

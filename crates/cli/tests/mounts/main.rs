@@ -15,6 +15,7 @@ mod judged;
 mod lab;
 mod logs;
 mod mappings;
+mod old_volumes;
 mod owners;
 mod privileges;
 mod read_only;

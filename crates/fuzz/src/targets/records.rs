@@ -2,8 +2,8 @@
 
 use chunk::ExtentMap;
 use meta::{
-    Content, Damage, Dirent, Key, MemberRecord, OrphanRecord, ResultRecord, SegmentRecord, StoredInode,
-    Totals, VolumeRecord,
+    Content, Damage, Dirent, Key, Limits, MemberRecord, OrphanRecord, ResultRecord, SegmentRecord,
+    StoredInode, Totals, UsageRecord, VolumeRecord,
 };
 use testkit::fuzz::{Target, outcome};
 use types::{Decode, Encode, Name};
@@ -54,6 +54,8 @@ impl Target for Records {
             Key::OpResult(..) => read::<ResultRecord>(key, value),
             Key::Segment(_) => read::<SegmentRecord>(key, value),
             Key::Totals => read::<Totals>(key, value),
+            Key::Usage(_) => read::<UsageRecord>(key, value),
+            Key::Limits(_) => read::<Limits>(key, value),
             Key::Volume => read::<VolumeRecord>(key, value),
         };
         match result {

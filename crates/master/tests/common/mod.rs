@@ -169,7 +169,20 @@ pub fn attr(kind: FileKind, parent: Ino, xattrs: Xattrs) -> InodeAttr {
     let nlink = if kind == FileKind::Directory { 2 } else { 1 };
     let time = Timespec::default();
     let (mode, uid, gid, rdev, generation) = (0o755, 0, 0, 0, 1);
-    InodeAttr { kind, mode, uid, gid, nlink, rdev, generation, parent, btime: time, ctime: time, xattrs }
+    InodeAttr {
+        kind,
+        mode,
+        uid,
+        gid,
+        tree: 0,
+        nlink,
+        rdev,
+        generation,
+        parent,
+        btime: time,
+        ctime: time,
+        xattrs,
+    }
 }
 
 pub fn inode(kind: FileKind, parent: Ino, xattrs: Xattrs, body: Body) -> Box<Inode> {

@@ -12,6 +12,7 @@ fn widest_attr(xattrs: Xattrs) -> InodeAttr {
         mode: 0o7777,
         uid: u32::MAX,
         gid: u32::MAX,
+        tree: u32::MAX,
         nlink: u32::MAX,
         rdev: u32::MAX,
         generation: u32::MAX,
@@ -72,7 +73,11 @@ fn no_change_is_longer_than_it_says() {
         Change::PutXattrs { ino, parent, list },
         Change::PutOrphan { ino, holders: vec![NodeId(u32::MAX); 50] },
         Change::DeleteOrphan { ino },
-        Change::AddTotals { bytes: i64::MIN, inodes: i64::MIN },
+        Change::AddUsage {
+            charge: types::Charge { uid: u32::MAX, gid: u32::MAX, tree: u32::MAX },
+            bytes: i64::MIN,
+            inodes: i64::MIN,
+        },
         Change::AddLive { segment: SegmentId(u64::MAX), bytes: i64::MIN },
     ];
     for change in changes {

@@ -41,7 +41,10 @@ pub(super) fn plan(
         | FileKind::CharDevice
         | FileKind::BlockDevice => Home::Entry,
     };
-    let totals = Change::AddTotals { bytes: inode.content.body.stored_bytes() as i64, inodes: 1 };
+    let count = match home {
+        Home::Entry | Home::Directory => Some(inode.count()),
+        Home::Own => None,
+    };
     let cover = match home {
         Home::Entry => parent,
         Home::Directory => new.ino,
@@ -51,7 +54,7 @@ pub(super) fn plan(
     let mut changes = settle(home, (parent, cookie, name), new.ino, inode);
     changes.extend(spilled);
     changes.push(dir.into_change());
-    changes.push(totals);
+    changes.extend(count);
     Ok(Plan { changes, reply: OpReply::Inode { ino: new.ino } })
 }
 
@@ -74,6 +77,7 @@ pub(super) fn birth(
         mode: if is_setgid && is_directory { mode | SETGID } else { mode },
         uid: new.uid,
         gid: if is_setgid { dir_attr.gid } else { new.gid },
+        tree: dir_attr.tree,
         nlink: if is_directory { 2 } else { 1 },
         rdev: if is_device { new.rdev } else { 0 },
         generation: FIRST_GENERATION,

@@ -24,6 +24,9 @@ pub(super) fn plan(
     if subject.is_directory() {
         return Err(FsError::NotPermitted.into());
     }
+    if subject.inode.attr.tree != dir.inode.attr.tree {
+        return Err(FsError::CrossTree.into());
+    }
     let attr = &mut subject.inode.attr;
     let mut changes = Vec::new();
     match attr.nlink {

@@ -222,6 +222,8 @@ pub struct AttrSet {
     /// Clear setuid, setgid and `security.capability`, as a write does by somebody in these groups. Setgid without
     /// group execution stays if the file's group is among them.
     pub kill_privileges: Option<Groups>,
+    /// Directory tree to charge; 0 for none.
+    pub tree: Option<u32>,
     /// Refuse unless this is the owner: the caller's kernel may have judged by an earlier one.
     pub only_owner: Option<u32>,
 }
@@ -229,7 +231,7 @@ pub struct AttrSet {
 /// Groups that somebody is in, in any order.
 pub type Groups = Vec<u32>;
 
-codec_struct!(AttrSet { mode, uid, gid, atime, mtime, kill_privileges, only_owner });
+codec_struct!(AttrSet { mode, uid, gid, atime, mtime, kill_privileges, tree, only_owner });
 
 /// Circumstances of an operation.
 #[derive(Clone, Copy, Debug)]

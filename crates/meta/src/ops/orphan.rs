@@ -33,7 +33,6 @@ pub(super) fn plan_create(
         vec![Change::PutAttr { ino, attr: inode.attr }, Change::PutContent { ino, content: inode.content }];
     changes.extend(spilled);
     changes.push(Change::PutOrphan { ino, holders: vec![context.node] });
-    changes.push(Change::AddTotals { bytes: 0, inodes: 1 });
     Ok(Plan { changes, reply: OpReply::Inode { ino } })
 }
 

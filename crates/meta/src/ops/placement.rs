@@ -31,11 +31,13 @@ pub(super) fn plan_merge(view: &impl View, ino: Ino) -> Result<Plan, ViewError> 
     }
     view.content_right(ino, LockMode::Ex)?;
     let Some((cookie, Dirent { name, .. })) = view.entry_of(parent, ino)? else { return Ok(unchanged) };
+    let count = inode.count();
     let child = Child::Covered { inode: Box::new(inode) };
     let changes = vec![
         Change::PutEntry { parent, cookie, entry: Dirent { name, ino, child } },
         Change::PutPlacement { ino, parent, cookie },
         Change::DeleteContent { ino },
+        count,
     ];
     Ok(Plan { changes, ..unchanged })
 }

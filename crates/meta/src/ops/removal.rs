@@ -43,9 +43,12 @@ pub(super) fn remove_link(
     child.inode.attr.nlink = 0;
     child.inode.attr.parent = Ino(0);
     let ino = child.ino;
+    let uncount = child.inode.uncount();
     let mut changes = vec![Change::PutAttr { ino, attr: child.inode.attr }];
     match child.place {
-        Place::Entry { .. } => changes.push(Change::PutContent { ino, content: child.inode.content }),
+        Place::Entry { .. } => {
+            changes.extend([Change::PutContent { ino, content: child.inode.content }, uncount]);
+        }
         Place::Directory | Place::Own => {}
     }
     changes.push(Change::PutOrphan { ino, holders });
@@ -86,7 +89,10 @@ pub(super) fn delete(view: &impl View, child: &Subject) -> Result<Vec<Change>, V
         Body::Extents { map } => changes.extend(give_back(map)),
         Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => {}
     }
-    changes.push(Change::AddTotals { bytes: -(body.stored_bytes() as i64), inodes: -1 });
+    match child.place {
+        Place::Entry { .. } | Place::Directory => changes.push(child.inode.uncount()),
+        Place::Own => {}
+    }
     Ok(changes)
 }
 

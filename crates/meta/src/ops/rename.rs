@@ -112,6 +112,7 @@ impl<V: View> Move<'_, V> {
             self.parents.move_subdirectory()?;
         }
         let subject = Subject::of_entry(self.view, parent, source.cookie, source.entry)?;
+        check_tree(&subject, self.parents.of_new_name())?;
         let mut changes = vec![Change::DeleteEntry { parent, cookie: source.cookie, name: name.clone() }];
         changes.extend(removed);
         changes.extend(self.put_under(subject, new_parent, cookie, new_name));
@@ -137,6 +138,8 @@ impl<V: View> Move<'_, V> {
         let (old_cookie, new_cookie) = (source.cookie, target.cookie);
         let source = Subject::of_entry(self.view, parent, old_cookie, source.entry)?;
         let target = Subject::of_entry(self.view, new_parent, new_cookie, target.entry)?;
+        check_tree(&source, self.parents.of_new_name())?;
+        check_tree(&target, &self.parents.old)?;
         let mut changes = self.put_under(source, new_parent, new_cookie, new_name);
         changes.extend(self.put_under(target, parent, old_cookie, name));
         changes.extend(self.parents.into_changes(self.context));
@@ -221,6 +224,11 @@ impl Parents {
 
 fn is_directory(entry: &Dirent) -> bool {
     entry.kind() == FileKind::Directory
+}
+
+/// An inode stays in the tree that it is charged to: only root takes it out, by name.
+fn check_tree(subject: &Subject, dir: &Parent) -> Result<(), FsError> {
+    if subject.inode.attr.tree == dir.inode.attr.tree { Ok(()) } else { Err(FsError::CrossTree) }
 }
 
 /// Both names are links of one inode: rename(2) does nothing.

@@ -4,7 +4,7 @@ use types::{Ino, LockMode, Timespec};
 
 use super::acl::Acl;
 use super::attributes::{self, ACL_ACCESS, CAPABILITY, XattrList};
-use super::subject::{Halves, Subject};
+use super::subject::{Halves, Place, Subject};
 use super::{AttrSet, OpContext, OpReply, Plan};
 use crate::change::Change;
 use crate::error::FsError;
@@ -30,6 +30,7 @@ pub(super) fn plan(
         return Err(FsError::NotSupported.into());
     }
     let mut subject = load(view, ino, inode, placement, halves)?;
+    let before = subject.inode.uncount();
     let mut spilled = None;
     match halves {
         Halves::Attr | Halves::Both => spilled = set_attr(view, context, &mut subject, set)?,
@@ -39,14 +40,16 @@ pub(super) fn plan(
         Halves::Content | Halves::Both => set_times(&mut subject.inode, context.now, set),
         Halves::Attr => {}
     }
+    let moved = moved_charge(&subject, before);
     let mut changes = subject.into_changes(halves);
     changes.extend(spilled);
+    changes.extend(moved);
     Ok(Plan { changes, reply })
 }
 
 /// What `set` would change, `None` if nothing.
 fn halves_of(view: &impl View, ino: Ino, inode: &Inode, set: &AttrSet) -> Result<Option<Halves>, ViewError> {
-    let is_named = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+    let is_named = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.tree.is_some();
     let attr = is_named || (has_privileges(view, ino, &inode.attr, set)?);
     let content = set.atime.is_some() || set.mtime.is_some();
     Ok(match (attr, content) {
@@ -55,6 +58,18 @@ fn halves_of(view: &impl View, ino: Ino, inode: &Inode, set: &AttrSet) -> Result
         (false, true) => Some(Halves::Content),
         (false, false) => None,
     })
+}
+
+/// What counts the inode under its new accounts instead of the old ones; nothing if they are the same.
+fn moved_charge(subject: &Subject, before: Change) -> Vec<Change> {
+    let after = subject.inode.count();
+    match (&subject.place, &before, &after) {
+        (Place::Own, ..) => Vec::new(),
+        (_, Change::AddUsage { charge: was, .. }, Change::AddUsage { charge: is, .. }) if was == is => {
+            Vec::new()
+        }
+        (Place::Entry { .. } | Place::Directory, ..) => vec![before, after],
+    }
 }
 
 /// Gets the rights that the change needs: times of an uncovered file need its content alone.
@@ -101,6 +116,7 @@ fn set_attr(
     }
     attr.uid = set.uid.unwrap_or(attr.uid);
     attr.gid = set.gid.unwrap_or(attr.gid);
+    attr.tree = set.tree.unwrap_or(attr.tree);
     attr.ctime = context.now;
     let mut list = attributes::load(view, subject.ino, &attr.xattrs)?;
     let drops = loses && attributes::remove(&mut list, CAPABILITY);

@@ -132,10 +132,12 @@ impl Subject {
         match self.place {
             Place::Entry { parent, cookie, name } => {
                 let child = Child::Own { kind: self.inode.attr.kind };
+                let uncount = self.inode.uncount();
                 vec![
                     Change::PutEntry { parent, cookie, entry: Dirent { name, ino, child } },
                     Change::PutAttr { ino, attr: self.inode.attr },
                     Change::PutContent { ino, content: self.inode.content },
+                    uncount,
                 ]
             }
             Place::Directory | Place::Own => self.into_changes(Halves::Attr),

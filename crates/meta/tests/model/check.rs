@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use meta::ops::list_xattrs;
 use meta::{Body, Child, Cookie, Dirent, FileKind, Inode, Key, OrphanRecord, Placement, SegmentRecord};
-use meta::{StoreView, StoredInode, Totals, View, Xattrs, value_decode};
+use meta::{StoreView, StoredInode, Totals, UsageCount, UsageRecord, View, Xattrs, value_decode};
 use testkit::model::{Node, NodeBody, Tree};
 use testkit::store::MapStore;
 use types::{Decode, Ino, LockMode, SegmentId};
@@ -26,6 +26,7 @@ pub fn compare(tree: &Tree, store: &MapStore) -> Check {
     same("inodes", &tree.nodes().count(), &sums.inodes)?;
     let totals = read::<Totals>(store, Key::Totals)?;
     same("totals", &Totals { bytes: sums.bytes, inodes: sums.inodes as u64 }, &totals)?;
+    same("usage", &sums.usage, &sums.recorded_usage)?;
     sums.live.retain(|_, bytes| *bytes > 0);
     same("live bytes", &sums.live, &sums.recorded_live)
 }
@@ -35,6 +36,8 @@ pub fn compare(tree: &Tree, store: &MapStore) -> Check {
 struct Sums {
     inodes: usize,
     bytes: u64,
+    usage: UsageCount,
+    recorded_usage: UsageCount,
     live: BTreeMap<SegmentId, u64>,
     recorded_live: BTreeMap<SegmentId, u64>,
 }
@@ -105,6 +108,7 @@ fn check_key(view: &StoreView<'_, MapStore>, key: Key, bytes: &[u8], value: &[u8
             let (inode, placement) = inode_of(ino)?;
             sums.inodes += 1;
             sums.bytes += inode.content.body.stored_bytes();
+            sums.usage.add(inode.attr.charge(), inode.content.body.stored_bytes());
             add_live(&inode.content.body, &mut sums.live);
             let stored = decode::<StoredInode>(bytes, value)?;
             check_placement(&inode, placement, &stored)
@@ -147,7 +151,13 @@ fn check_key(view: &StoreView<'_, MapStore>, key: Key, bytes: &[u8], value: &[u8
             Ok(())
         }
         Key::Totals => Ok(()),
-        Key::Member(_) | Key::OpResult(_, _) | Key::Volume => Err("was never written".to_owned()),
+        Key::Usage(account) => {
+            sums.recorded_usage.0.insert(account, decode::<UsageRecord>(bytes, value)?);
+            Ok(())
+        }
+        Key::Limits(_) | Key::Member(_) | Key::OpResult(_, _) | Key::Volume => {
+            Err("was never written".to_owned())
+        }
     }
 }
 

@@ -91,15 +91,15 @@ fn content_changes(
     inode.content.body = body;
     inode.content.size = bytes.len() as u64;
     (inode.content.mtime, inode.content.ctime) = (now, now);
-    changes.push(match placement {
-        Placement::Own {} => Change::PutContent { ino, content: inode.content },
+    match placement {
+        Placement::Own {} => changes.push(Change::PutContent { ino, content: inode.content }),
         Placement::Covered { parent, cookie } => {
             let (_, mut entry) = view.entry_of(parent, ino).map_err(refusal)?.ok_or(FsError::Io)?;
+            changes.push(Change::AddUsage { charge: inode.attr.charge(), bytes: delta, inodes: 0 });
             entry.child = Child::Covered { inode: Box::new(inode) };
-            Change::PutEntry { parent, cookie, entry }
+            changes.push(Change::PutEntry { parent, cookie, entry });
         }
-    });
-    changes.push(Change::AddTotals { bytes: delta, inodes: 0 });
+    }
     Ok(changes)
 }
 

@@ -15,7 +15,7 @@ fn a_file_is_born_in_its_entry() {
         volume.put_covered(ROOT, "a", Ino(10), inode),
         volume.put_placement(ROOT, "a", Ino(10)),
         volume.touched(ROOT, 2),
-        Change::AddTotals { bytes: 0, inodes: 1 },
+        usage(0, 1),
     ];
     assert_eq!(volume.changes(&op), expected);
     assert_eq!(volume.plan(&op).unwrap().reply, OpReply::Inode { ino: Ino(10) });
@@ -30,7 +30,7 @@ fn a_directory_has_its_own_key_and_counts_in_its_parent() {
         volume.put_own(ROOT, "d", Ino(10), FileKind::Directory),
         Change::PutDirectory { ino: Ino(10), inode: Box::new(inode) },
         volume.touched(ROOT, 3),
-        Change::AddTotals { bytes: 0, inodes: 1 },
+        usage(0, 1),
     ];
     assert_eq!(volume.changes(&mkdir(1, "d", 10)), expected);
 }
@@ -45,7 +45,6 @@ fn a_split_file_is_born_with_its_own_keys_and_nothing_else_is() {
         Change::PutAttr { ino: Ino(10), attr: attr(FileKind::File, 0o600, 1, 1) },
         Change::PutContent { ino: Ino(10), content: content(Body::Empty {}) },
         volume.touched(ROOT, 2),
-        Change::AddTotals { bytes: 0, inodes: 1 },
     ];
     assert_eq!(volume.changes(&make(FileKind::File)), expected);
     let fifo = volume.changes(&make(FileKind::Fifo));
@@ -59,7 +58,7 @@ fn a_symlink_stores_its_target_and_ignores_the_umask() {
     let body = Body::Target { path: b"to".as_slice().into() };
     let inode = Inode { attr: attr(FileKind::Symlink, 0o777, 1, 1), content: content(body) };
     assert_eq!(changes[0], volume.put_covered(ROOT, "l", Ino(10), inode));
-    assert_eq!(changes[3], Change::AddTotals { bytes: 2, inodes: 1 });
+    assert_eq!(changes[3], usage(2, 1));
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn a_second_link_moves_the_record_out_of_its_entry() {
         volume.put_own(ROOT, "a", Ino(11), FileKind::File),
         Change::PutAttr { ino: Ino(11), attr: after },
         Change::PutContent { ino: Ino(11), content: before.content },
+        usage(0, -1),
         volume.put_own(Ino(10), "b", Ino(11), FileKind::File),
         volume.touched(Ino(10), 2),
     ];

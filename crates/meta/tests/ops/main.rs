@@ -1,5 +1,6 @@
 //! Each operation's exact changes, one file per operation.
 
+mod accounts;
 mod create;
 mod link;
 mod orphan;

@@ -18,6 +18,7 @@ fn split_moves_the_record_out_and_merge_moves_it_back() {
         volume.put_own(ROOT, "a", Ino(10), FileKind::File),
         Change::PutAttr { ino: Ino(10), attr: inode.attr.clone() },
         Change::PutContent { ino: Ino(10), content: inode.content.clone() },
+        usage(0, -1),
     ];
     assert_eq!(volume.changes(&split(10)), expected);
     volume.change(&split(10));
@@ -27,6 +28,7 @@ fn split_moves_the_record_out_and_merge_moves_it_back() {
         volume.put_covered(ROOT, "a", Ino(10), inode),
         volume.put_placement(ROOT, "a", Ino(10)),
         Change::DeleteContent { ino: Ino(10) },
+        usage(0, 1),
     ];
     assert_eq!(volume.changes(&merge(10)), expected);
     let rights = [ResourceId::dir(ROOT), ResourceId::attr(Ino(10)), ResourceId::file(Ino(10))];
@@ -51,6 +53,6 @@ fn what_cannot_be_covered_stays() {
         mode: meta::ops::RenameMode::Replace,
         target_open_here: false,
     });
-    assert_eq!(volume.changes(&merge(11)).len(), 3, "a rename makes it known");
+    assert_eq!(volume.changes(&merge(11)).len(), 4, "a rename makes it known");
     assert_eq!(volume.plan(&merge(77)), Err(FsError::NotFound));
 }

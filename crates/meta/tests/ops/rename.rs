@@ -99,7 +99,7 @@ fn a_replaced_file_is_deleted_and_its_place_taken() {
     let expected = vec![
         volume.delete_entry(ROOT, "a"),
         Change::DeleteInode { ino: Ino(20), parent: Ino(10), kind: FileKind::File },
-        Change::AddTotals { bytes: 0, inodes: -1 },
+        usage(0, -1),
         volume.put_covered(Ino(10), "b", Ino(12), moved),
         volume.put_placement(Ino(10), "b", Ino(12)),
         volume.touched(ROOT, 4),

@@ -13,7 +13,7 @@ fn an_empty_directory_goes_and_its_parent_counts_one_less() {
     let expected = vec![
         volume.delete_entry(Ino::ROOT, "d"),
         Change::DeleteInode { ino: Ino(10), parent: Ino(0), kind: FileKind::Directory },
-        Change::AddTotals { bytes: 0, inodes: -1 },
+        usage(0, -1),
         volume.touched(Ino::ROOT, 2),
     ];
     assert_eq!(volume.changes(&rmdir("d")), expected);

@@ -12,6 +12,7 @@ const NONE: AttrSet = AttrSet {
     atime: None,
     mtime: None,
     kill_privileges: None,
+    tree: None,
     only_owner: None,
 };
 const TIME: Timespec = Timespec { secs: 5, nanos: 6 };

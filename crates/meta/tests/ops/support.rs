@@ -139,12 +139,18 @@ pub fn unlink(dir: u64, text: &str) -> Op {
 }
 
 /// Attributes of something made now by [`new_inode`]'s owner in `parent`.
+/// What counts bytes and inodes of who makes everything here.
+pub fn usage(bytes: i64, inodes: i64) -> Change {
+    Change::AddUsage { charge: types::Charge { uid: 7, gid: 8, tree: 0 }, bytes, inodes }
+}
+
 pub fn attr(kind: FileKind, mode: u32, nlink: u32, parent: u64) -> InodeAttr {
     InodeAttr {
         kind,
         mode,
         uid: 7,
         gid: 8,
+        tree: 0,
         nlink,
         rdev: 0,
         generation: 1,

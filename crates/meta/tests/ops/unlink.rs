@@ -12,7 +12,7 @@ fn the_last_name_takes_the_inode_along() {
     let expected = vec![
         volume.delete_entry(ROOT, "a"),
         Change::DeleteInode { ino: Ino(10), parent: ROOT, kind: FileKind::File },
-        Change::AddTotals { bytes: 0, inodes: -1 },
+        usage(0, -1),
         volume.touched(ROOT, 2),
     ];
     assert_eq!(volume.changes(&unlink(1, "a")), expected);
@@ -40,6 +40,7 @@ fn an_open_inode_becomes_an_orphan_with_its_holders() {
         volume.delete_entry(ROOT, "a"),
         Change::PutAttr { ino: Ino(10), attr: orphan },
         Change::PutContent { ino: Ino(10), content: inode.content },
+        usage(0, -1),
         Change::PutOrphan { ino: Ino(10), holders: vec![NodeId(2), NODE, NodeId(9)] },
         volume.touched(ROOT, 2),
     ];
@@ -78,15 +79,13 @@ fn extents_give_their_space_back_once_for_each_segment() {
     }
     content.body = Body::Extents { map };
     let live = |segment, bytes| Change::AddLive { segment: SegmentId(segment), bytes };
-    let totals = Change::AddTotals { bytes: 12_288, inodes: 0 };
     let put = Change::PutContent { ino: Ino(10), content };
-    volume.store.apply(&[put, live(5, 8192), live(6, 4096), totals]);
+    volume.store.apply(&[put, live(5, 8192), live(6, 4096)]);
     let expected = vec![
         volume.delete_entry(ROOT, "a"),
         Change::DeleteInode { ino: Ino(10), parent: Ino(0), kind: FileKind::File },
         live(5, -8192),
         live(6, -4096),
-        Change::AddTotals { bytes: -12_288, inodes: -1 },
         volume.touched(ROOT, 2),
     ];
     assert_eq!(volume.changes(&unlink(1, "a")), expected);

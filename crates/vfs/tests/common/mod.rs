@@ -81,6 +81,7 @@ pub fn attr(kind: FileKind) -> InodeAttr {
         mode,
         uid: 0,
         gid: 0,
+        tree: 0,
         nlink,
         rdev: 0,
         generation: 1,

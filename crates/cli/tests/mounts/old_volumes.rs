@@ -1,0 +1,55 @@
+//! Volumes that earlier versions of the format wrote. `tests/fixtures/volume-1.*` are header and dump of one of version 1, written by
+//! the last program of that version.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::lab::Lab;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// What the dump says that accounts use: kind and number, bytes and inodes.
+fn usage(lab: &Lab) -> Vec<(u64, u64, Vec<u8>)> {
+    let dump = lab.holdfast(&["dump", "vol"]).expect_success();
+    let number = |hex: &str| u64::from_str_radix(hex, 16).expect("hexadecimal");
+    let lines = dump.out.lines().filter(|line| line.starts_with("75") && line.find(' ') == Some(34));
+    let record = |line: &str| {
+        let bytes = (35..line.len()).step_by(2).map(|at| number(&line[at..at + 2]) as u8).collect();
+        (number(&line[2..18]), number(&line[18..34]), bytes)
+    };
+    lines.map(record).collect()
+}
+
+#[test]
+fn a_volume_of_version_1_is_read_and_counted() {
+    let Some(lab) = Lab::without_volume() else { return };
+    lab.holdfast(&["format", "vol"]).expect_success();
+    let header = fs::read(fixture("volume-1.header")).expect("there");
+    fs::write(lab.path("vol/holdfast.volume"), &header).expect("written");
+    let dump = fixture("volume-1.dump");
+    lab.holdfast(&["load", "vol", dump.to_str().expect("UTF-8")]).expect_success();
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+    assert_eq!(usage(&lab), []);
+
+    let a = lab.mount("a");
+    assert_eq!(fs::read(a.path("d/b")).expect("read"), b"hello\n");
+    let big = fs::metadata(a.path("d/sub/big")).expect("there");
+    assert_eq!((big.uid(), big.gid(), big.size(), big.mode() & 0o7777), (1001, 100, 3000, 0o644));
+    assert_eq!(fs::read_link(a.path("d/l")).expect("read"), Path::new("a"));
+    drop(a);
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+    // Four of root's: the root, d, d/l of one byte, p, and d/sub; each has 100 too: d/a of six bytes and d/sub/big.
+    let expected = [
+        (0, 0, vec![1, 5]),
+        (0, 1000, vec![6, 1]),
+        (0, 1001, vec![0xb8, 0x17, 1]),
+        (1, 0, vec![1, 5]),
+        (1, 100, vec![0xbe, 0x17, 2]),
+    ];
+    assert_eq!(usage(&lab), expected);
+    let raised = fs::read(lab.path("vol/holdfast.volume")).expect("there");
+    assert_eq!((header[8], raised[8]), (1, 2), "programs of version 1 refuse it from now on");
+}
