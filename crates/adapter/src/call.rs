@@ -24,6 +24,8 @@ pub(crate) struct Call {
     pub before: Before,
     /// The thread that asked, 0 if it is not in sight.
     pid: u32,
+    /// Whether no limits of accounts bind who asks: root, as with quotas everywhere.
+    pub is_exempt: bool,
     kind: FuseKind,
     operation: Option<OperationKind>,
     arrived: Instant,
@@ -47,7 +49,7 @@ pub(crate) enum Waited {
 
 impl Call {
     /// Begins with the arrival of `reply`'s request.
-    pub fn new(reply: fuse::Reply, pid: u32) -> Self {
+    pub fn new(reply: fuse::Reply, pid: u32, uid: u32) -> Self {
         let kind = kind_of(reply.opcode());
         let arrived = Instant::now();
         Self {
@@ -57,6 +59,7 @@ impl Call {
             waited: Waited::No,
             before: Before::default(),
             pid,
+            is_exempt: uid == 0,
             kind,
             operation: None,
             arrived,

@@ -172,6 +172,7 @@ mod tests {
             gid: 20,
             rdev: 0,
             size: 5000,
+            tree: 0,
             stored_bytes: 513,
             atime: Timespec { secs: -1, nanos: 5 },
             mtime: Timespec { secs: 2, nanos: 6 },

@@ -105,6 +105,7 @@ mod tests {
             gid: 0,
             rdev: 0,
             size: 0,
+            tree: 0,
             stored_bytes: 0,
             atime: time,
             mtime: time,

@@ -77,7 +77,7 @@ impl<D: Driver> Server<D> {
 impl<D: Driver> Handler for Server<D> {
     fn handle(&self, request: fuse::Request<'_>, reply: fuse::Reply) {
         let driver = &*self.driver;
-        let mut call = Call::new(reply, request.header.pid);
+        let mut call = Call::new(reply, request.header.pid, request.header.uid);
         driver.metrics().fuse_requests.add(call.kind(), 1);
         let operation = match request.operation() {
             Ok(operation) => operation,
@@ -170,7 +170,7 @@ impl<D: Driver> Server<D> {
         call.note_operation(OperationKind::Write);
         if kill_privileges.is_none()
             && let Some(reply) = driver.with_core(|core, clock| {
-                let reply = core.write_now(clock, ino, offset, data, append)?;
+                let reply = core.write_now(clock, ino, offset, data, append, call.is_exempt || of_pages)?;
                 note_answer(core, driver.catch_up(), &mut call, &reply);
                 Some(reply)
             })
@@ -306,7 +306,8 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
     let id = call.id();
     log::trace!("request {}: {request:?}", id.0);
     call.note_operation(request.kind());
-    let replied = driver.with_core(|core, clock| match core.submit(clock, id, request) {
+    let is_exempt = call.is_exempt;
+    let replied = driver.with_core(|core, clock| match core.submit_by(clock, id, request, is_exempt) {
         Some(reply) => {
             note_answer(core, driver.catch_up(), &mut call, &reply);
             Some((call, reply))

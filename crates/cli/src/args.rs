@@ -32,6 +32,8 @@ pub enum Command {
     Fsck(FsckArgs),
     /// Read everything a volume holds, mounted or not, and compare it with its checksums
     Scrub(ScrubArgs),
+    /// Show what users, groups and directory trees use of a mounted volume, and limit it
+    Quota(QuotaArgs),
     /// Write all metadata of an unmounted volume as text
     Dump(DumpArgs),
     /// Read metadata written by `dump` into an unmounted volume whose metadata are empty
@@ -131,6 +133,69 @@ pub struct StatArgs {
     /// Print the Prometheus text format; always since the mount
     #[arg(long)]
     pub prometheus: bool,
+}
+
+/// Arguments of `quota`.
+#[derive(Debug, clap::Args)]
+pub struct QuotaArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: QuotaCommand,
+}
+
+/// What `quota` does.
+#[derive(Debug, Subcommand)]
+pub enum QuotaCommand {
+    /// Show what accounts use, and their limits
+    Report(QuotaReportArgs),
+    /// Set limits of a user, a group or a tree; those not given stay, 0 takes one away. Root is counted and not bound
+    Set(QuotaSetArgs),
+    /// Charge a directory and all below it to a tree of its own, which may have limits
+    Tree(QuotaTreeArgs),
+}
+
+/// Arguments of `quota report`.
+#[derive(Debug, clap::Args)]
+pub struct QuotaReportArgs {
+    /// Directory of the volume, or a mount point of it
+    pub volume: PathBuf,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `quota set`.
+#[derive(Debug, clap::Args)]
+pub struct QuotaSetArgs {
+    /// Directory of the volume, or a mount point of it
+    pub volume: PathBuf,
+    /// user:NAME, group:NAME or tree:DIR; numbers instead of names are taken too
+    pub account: String,
+    /// The most bytes that may be stored
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub bytes: Option<u64>,
+    /// Bytes that may be exceeded for the time of grace
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub soft_bytes: Option<u64>,
+    /// The most inodes
+    #[arg(long, value_name = "COUNT")]
+    pub inodes: Option<u64>,
+    /// Inodes that may be exceeded for the time of grace
+    #[arg(long, value_name = "COUNT")]
+    pub soft_inodes: Option<u64>,
+    /// Time of grace, a week unless it was set before
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    pub grace: Option<std::time::Duration>,
+}
+
+/// Arguments of `quota tree`.
+#[derive(Debug, clap::Args)]
+pub struct QuotaTreeArgs {
+    /// The directory, on a mount
+    pub dir: PathBuf,
+    /// Charge it and all below it to no tree
+    #[arg(long)]
+    pub remove: bool,
 }
 
 /// Arguments of `fsck`.

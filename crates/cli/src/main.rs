@@ -49,6 +49,9 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
             std::process::exit(code);
         }
     };
+    if !matches!(args.command, Command::Mount(_) | Command::Guard(_) | Command::WatchWorker) {
+        end_with_reader();
+    }
     match args.command {
         Command::Format(args) => commands::format::run(&args),
         Command::Mount(args) => commands::mount::run(&args),
@@ -57,6 +60,7 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Stat(args) => commands::stat::run(&args),
         Command::Fsck(args) => commands::fsck::run(&args),
         Command::Scrub(args) => commands::scrub::run(&args),
+        Command::Quota(args) => commands::quota::run(&args),
         Command::Dump(args) => commands::dump::dump(&args),
         Command::Load(args) => commands::dump::load(&args),
         Command::Install(args) => commands::install::run(&args),
@@ -65,6 +69,21 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Guard(_) => backend::guard(),
     }
 }
+
+/// Whoever reads what is printed may have seen enough (`holdfast fsck ./vol | head`): then the command ends as one that SIGPIPE kills.
+fn end_with_reader() {
+    let other = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload().downcast_ref::<String>();
+        if text.is_some_and(|text| text.starts_with("failed printing to stdout: Broken pipe")) {
+            std::process::exit(SIGPIPE_CODE);
+        }
+        other(panic);
+    }));
+}
+
+/// 128 and the signal, as shells have it.
+const SIGPIPE_CODE: i32 = 141;
 
 /// mount(8) and umount(8) answer wrong usage with 1, fsck(8) and our scrub with 16, plugins of Nagios with 3, our other commands with 2.
 fn usage_code(argv: &[OsString]) -> i32 {

@@ -55,6 +55,22 @@ fn json(output: &Output) -> Json {
 }
 
 #[test]
+fn a_reader_who_has_seen_enough_is_no_failure() {
+    let scratch = Scratch::new();
+    json(&holdfast(&["format", "./vol", "--json"], &scratch.0));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(BINARY)
+        .args(["status", "vol", "--json"])
+        .current_dir(&scratch.0)
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped())
+        .output()
+        .expect("the binary runs");
+    assert_eq!(code_and_error(&output), (141, String::new()));
+}
+
+#[test]
 fn format_prints_id_and_options_and_refuses_a_second_time() {
     let scratch = Scratch::new();
     let document = json(&holdfast(&["format", "./vol", "--json"], &scratch.0));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use meta::Change;
-use types::{BatchSeq, LockMode, NodeId, ResourceId};
+use types::{BatchSeq, Credit, LockMode, NodeId, ResourceId};
 use wire::FromMaster;
 
 use crate::state::Master;
@@ -52,6 +52,7 @@ impl Master {
         last_kept: Vec<(ResourceId, LockMode)>,
         last_changes: Vec<Change>,
         sync: bool,
+        spent: &[Credit],
     ) {
         let Parts { mut kept, mut changes, .. } = self.take_parts(node, seq);
         kept.extend(last_kept);
@@ -72,6 +73,7 @@ impl Master {
             if let Err(error) = self.commit(node, &changes, own) {
                 return self.fail(format!("batch {seq} of node {node} could not be committed: {error:?}"));
             }
+            self.spend(node, spent);
             self.metrics.master_batches.add(1);
             if let Some(member) = self.members.get_mut(&node) {
                 member.record.batch = seq;

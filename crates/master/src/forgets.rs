@@ -22,6 +22,8 @@ enum Debt {
     Glimpse,
     /// Giving up a lock of an application. It may keep that as long as it lives.
     Lock,
+    /// Giving credit back.
+    Credit,
     /// Nothing: it was told to go.
     Going,
 }
@@ -33,6 +35,7 @@ impl Debt {
             Self::Forget(seq) => format!("it did not acknowledge forget {seq} within its lease"),
             Self::Glimpse => "it did not answer a glimpse within its lease".to_owned(),
             Self::Lock => "its lease ended, and others wait for its locks".to_owned(),
+            Self::Credit => "it did not give credit back within its lease".to_owned(),
             Self::Going => "it was told to go".to_owned(),
         }
     }
@@ -83,7 +86,8 @@ impl Master {
         let is_going = |member: &Member| matches!(member.standing, Standing::Leaving { .. });
         let going = self.members.iter().filter(move |(_, member)| is_going(member));
         let going = going.map(|(node, _)| (*node, None, Debt::Going));
-        releases.chain(forgets).chain(glimpses).chain(locks).chain(going)
+        let credit = self.credit_owed().map(|(node, since)| (node, Some(since), Debt::Credit));
+        releases.chain(forgets).chain(glimpses).chain(credit).chain(locks).chain(going)
     }
 
     /// When something is to be done about a debt: the node is renewed no more, or its membership ends.

@@ -18,6 +18,7 @@ mod member;
 mod open;
 mod orphan;
 mod prefetch;
+mod quota;
 mod record;
 mod recover;
 mod release;
@@ -30,5 +31,6 @@ mod upgrade;
 mod view;
 
 pub use error::MasterError;
+pub use quota::AccountStatus;
 pub use sharers::files_naming;
 pub use state::{Clock, Config, Master, MemberStatus, Output, PeerId};

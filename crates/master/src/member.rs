@@ -159,6 +159,7 @@ impl Master {
     }
 
     pub(crate) fn welcome(&self, node: NodeId, batch_applied: BatchSeq, reassert: bool) -> FromMaster {
+        let (limits, limited) = self.limited();
         FromMaster::Welcome {
             node,
             epoch: self.volume.epoch,
@@ -167,6 +168,8 @@ impl Master {
             cookie_key: self.config.cookie_key.into(),
             batch_applied,
             reassert,
+            limits,
+            limited,
         }
     }
 
@@ -201,6 +204,7 @@ impl Master {
         self.expected.remove(&node);
         self.look_for_segments();
         self.pass_barrier_of(node);
+        self.drop_credit(node);
         let mut own = vec![(Key::Member(node), None)];
         // A new master must tell again what readers have not acknowledged, or may not have been told.
         let unacknowledged = self.keep_results(node);

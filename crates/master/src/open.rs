@@ -79,6 +79,7 @@ impl Master {
             cleaner: crate::cleaner::Cleaner::default(),
             shared: crate::cleaner::Shared::default(),
             next_number: 0,
+            quota: crate::quota::Quota::default(),
             listing_entries: crate::acquire::LISTING_ENTRIES,
             tasks: VecDeque::new(),
             expected: BTreeMap::new(),
@@ -94,6 +95,7 @@ impl Master {
             after_this_sync: Vec::new(),
             outputs: VecDeque::new(),
         };
+        master.load_limits()?;
         let own = vec![own_write(Key::Volume, &master.volume)];
         master.commit(NodeId(0), &[], own)?;
         master.engine.sync()?;

@@ -93,6 +93,7 @@ impl Master {
         // Nobody waits for anything yet.
         let _open = self.table.remove_node(self.clock.now, node);
         let _granted = self.app_locks.drop_node(node);
+        self.drop_told_credit(node);
         self.deferred.retain(|(sender, _)| *sender != node);
     }
 
@@ -133,6 +134,7 @@ impl Master {
                 }
             }
             ReassertPart::Locks { list } => self.app_locks.reassert(node, list),
+            ReassertPart::Credit { list, shipped } => self.hold_told(node, list, shipped),
         }
         if done {
             self.expected.remove(&node);

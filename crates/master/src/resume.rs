@@ -19,6 +19,7 @@ pub(crate) struct Resuming {
     tokens: BTreeMap<ResourceId, LockMode>,
     open: BTreeSet<Ino>,
     locks: Vec<ByteLock>,
+    has_told_credit: bool,
 }
 
 impl Master {
@@ -71,6 +72,13 @@ impl Master {
             ReassertPart::Tokens { list } => told.tokens.extend(list),
             ReassertPart::Open { list } => told.open.extend(list),
             ReassertPart::Locks { list } => told.locks.extend(list),
+            // At once: batches that use some of it come before all is told.
+            ReassertPart::Credit { list, shipped } => {
+                if !std::mem::replace(&mut told.has_told_credit, true) {
+                    self.drop_told_credit(node);
+                }
+                self.hold_told(node, list, shipped);
+            }
         }
         if done && let Some(told) = self.members.get_mut(&node).and_then(|m| m.resuming.take()) {
             self.keep_told(node, told);
@@ -122,6 +130,7 @@ impl Master {
         self.ask_closes_again(node);
         self.table.revoke_again(node);
         self.barrier_again(node);
+        self.recall_again(node);
         self.retry_glimpses_of(node);
     }
 

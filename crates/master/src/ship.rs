@@ -87,6 +87,8 @@ impl Master {
                 // Before anything that is complete has orphans looked for that nobody has open.
                 self.note_orphans(node, &changes);
                 self.make_change_on(node, basis, &changes, own, then);
+                // It is in the usage now.
+                self.end_spending(node, seq);
             }
         }
     }
@@ -109,6 +111,7 @@ impl Master {
         changes: Vec<Change>,
         told: bool,
     ) {
+        self.end_spending(node, seq);
         if let Some(member) = self.members.get_mut(&node) {
             member.running.remove(&seq);
             if result.is_ok() {

@@ -158,6 +158,7 @@ pub struct Master {
     pub(crate) space: crate::space::Space,
     pub(crate) cleaner: crate::cleaner::Cleaner,
     pub(crate) shared: crate::cleaner::Shared,
+    pub(crate) quota: crate::quota::Quota,
     pub(crate) next_number: u64,
     /// Entries of a directory in one message, at most.
     pub(crate) listing_entries: usize,
@@ -266,8 +267,13 @@ impl Master {
             ToMaster::Acquire { request, want, ahead } => self.try_acquire(node, request, want, ahead),
             ToMaster::More { dir, after } => self.on_more(node, dir, after),
             ToMaster::Fetch { request, what } => self.on_fetch(node, request, what),
-            ToMaster::Ship { seq, acked, now, op } => self.on_ship(node, seq, acked, now, op),
-            ToMaster::Batch { seq, kept, changes, sync } => self.on_batch(node, seq, kept, changes, sync),
+            ToMaster::Ship { seq, acked, now, op, spent } => {
+                self.spend_on(node, seq, spent);
+                self.on_ship(node, seq, acked, now, op);
+            }
+            ToMaster::Batch { seq, kept, changes, sync, spent } => {
+                self.on_batch(node, seq, kept, changes, sync, &spent);
+            }
             ToMaster::BatchPart { seq, kept, changes } => self.on_batch_part(node, seq, kept, changes),
             ToMaster::Release { list, open } => self.on_release(node, list, open),
             ToMaster::Closed { ino } => self.on_closed(node, ino),
@@ -281,6 +287,9 @@ impl Master {
             ToMaster::Disown { segments } => self.on_disown(node, &segments),
             ToMaster::Barriered { seq } => self.on_barriered(node, seq),
             ToMaster::ClosesTold { seq } => self.on_closes_told(node, seq),
+            ToMaster::AskCredit { want, now, force } => self.on_ask_credit(node, want, now, force),
+            ToMaster::CreditKept { seq, kept } => self.on_credit_kept(node, seq, kept),
+            ToMaster::LimitsTaken { version } => self.on_limits_taken(node, version),
         }
     }
 
@@ -514,6 +523,7 @@ fn is_deferred(message: &ToMaster) -> bool {
         | ToMaster::More { .. }
         | ToMaster::Fetch { .. }
         | ToMaster::Ship { .. }
+        | ToMaster::AskCredit { .. }
         | ToMaster::Lock { .. }
         | ToMaster::CancelLock { .. }
         | ToMaster::Closed { .. } => true,
@@ -529,7 +539,9 @@ fn is_deferred(message: &ToMaster) -> bool {
         | ToMaster::Bye {}
         | ToMaster::Disown { .. }
         | ToMaster::Barriered { .. }
-        | ToMaster::ClosesTold { .. } => false,
+        | ToMaster::ClosesTold { .. }
+        | ToMaster::CreditKept { .. }
+        | ToMaster::LimitsTaken { .. } => false,
     }
 }
 

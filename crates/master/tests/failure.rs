@@ -20,6 +20,7 @@ fn what_a_failed_batch_held_is_not_granted_without_it() {
         kept: vec![own],
         changes: common::directory(Ino::ROOT, Ino(100)),
         sync: false,
+        spent: Vec::new(),
     };
     rig.hold_root(A);
     rig.tell(A, batch(1));

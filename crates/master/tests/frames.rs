@@ -11,7 +11,7 @@ use wire::{FRAME_LEN_MAX, FromMaster, GrantData, ReassertPart, ToMaster, Want};
 
 fn batch(rig: &mut Rig, peer: PeerId, seq: u64, kept: Vec<Ino>, changes: Vec<Change>) -> Vec<Output> {
     let kept = kept.into_iter().map(|ino| (ResourceId::dir(ino), LockMode::Ex)).collect();
-    rig.tell(peer, ToMaster::Batch { seq: BatchSeq(seq), kept, changes, sync: false })
+    rig.tell(peer, ToMaster::Batch { seq: BatchSeq(seq), kept, changes, sync: false, spent: Vec::new() })
 }
 
 fn messages(outputs: &[Output]) -> Vec<FromMaster> {
@@ -42,7 +42,9 @@ fn parts_take_effect_with_the_end_of_their_batch_and_no_sooner() {
     assert!(messages(&rig.tell(A, ToMaster::BatchPart { seq, kept, changes })).is_empty());
     assert!(rig.value(meta::Key::Inode(Ino(100))).is_none());
     let changes = directory_at(Ino::ROOT, 257, Ino(200)).to_vec();
-    assert!(!is_ended(&rig.tell(A, ToMaster::Batch { seq, kept: Vec::new(), changes, sync: false })));
+    assert!(!is_ended(
+        &rig.tell(A, ToMaster::Batch { seq, kept: Vec::new(), changes, sync: false, spent: Vec::new() })
+    ));
     assert!(rig.value(meta::Key::Inode(Ino(100))).is_some());
     // What the part declared is held: the next batch may change it.
     assert!(!is_ended(&batch(&mut rig, A, 2, Vec::new(), file(Ino(200), 256, Ino(101), 10).to_vec())));
@@ -157,7 +159,8 @@ fn what_a_new_master_tells_again_comes_in_as_many_forgets_as_it_takes() {
             mode: meta::ops::XattrMode::Any,
         };
         let now = Timespec::default();
-        let outputs = rig.tell(A, ToMaster::Ship { seq: OpSeq(n), acked: OpSeq(0), now, op });
+        let outputs =
+            rig.tell(A, ToMaster::Ship { seq: OpSeq(n), acked: OpSeq(0), now, op, spent: Vec::new() });
         for message in messages(&outputs) {
             if let FromMaster::Forget { seq, .. } = message {
                 messages(&rig.tell(B, ToMaster::Forgotten { seq, open: Vec::new() }));
@@ -167,7 +170,8 @@ fn what_a_new_master_tells_again_comes_in_as_many_forgets_as_it_takes() {
     for n in 41..=400u64 {
         let op = make(Ino(1000 + n), format!("{n:0>250}").as_bytes(), FileKind::Symlink, &[b't'; 4000]);
         let now = Timespec::default();
-        let outputs = rig.tell(A, ToMaster::Ship { seq: OpSeq(n), acked: OpSeq(0), now, op });
+        let outputs =
+            rig.tell(A, ToMaster::Ship { seq: OpSeq(n), acked: OpSeq(0), now, op, spent: Vec::new() });
         for message in messages(&outputs) {
             if let FromMaster::Forget { seq, .. } = message {
                 messages(&rig.tell(B, ToMaster::Forgotten { seq, open: Vec::new() }));

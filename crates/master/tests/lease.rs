@@ -103,7 +103,13 @@ fn a_slow_sync_is_waited_for_without_looking_again_and_again() {
     rig.join(A, NodeId(0));
     let ship = |rig: &mut Rig, seq: u64| {
         let op = make(Ino(99 + seq), format!("f{seq}").as_bytes(), FileKind::File, b"");
-        let ship = ToMaster::Ship { seq: OpSeq(seq), acked: OpSeq(0), now: Default::default(), op };
+        let ship = ToMaster::Ship {
+            seq: OpSeq(seq),
+            acked: OpSeq(0),
+            now: Default::default(),
+            op,
+            spent: Vec::new(),
+        };
         rig.master.handle(rig.clock(), A, ship);
     };
     ship(&mut rig, 1);

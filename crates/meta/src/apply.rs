@@ -11,7 +11,7 @@ use types::{Charge, Decode, Encode, Ino, NodeId, SegmentId};
 
 use crate::change::Change;
 use crate::keys::Key;
-use crate::record::{Content, FileKind, StoredInode};
+use crate::record::{Content, StoredInode};
 use crate::store::{Damage, ReadFailure, StoreRead, value_decode, value_encode};
 use crate::volume::{OrphanRecord, SegmentRecord, Totals, UsageRecord, live_bytes_of};
 
@@ -41,22 +41,11 @@ pub fn apply(changes: &[Change], store: &impl StoreRead, writer: NodeId) -> Resu
     for change in changes {
         applier.apply(change)?;
     }
-    let own: BTreeSet<Ino> = changes.iter().filter_map(own_inode).collect();
+    let own: BTreeSet<Ino> = changes.iter().filter_map(Change::own_inode).collect();
     for ino in own {
         applier.count_own(ino)?;
     }
     Ok(Applied { writes: applier.writes.into_iter().collect(), damage: applier.damage })
-}
-
-/// The inode, with keys of its own before or after, that a change may count anew.
-fn own_inode(change: &Change) -> Option<Ino> {
-    match change {
-        Change::PutAttr { ino, .. } | Change::PutContent { ino, .. } | Change::DeleteContent { ino } => {
-            Some(*ino)
-        }
-        Change::DeleteInode { ino, parent: Ino(0), kind } if *kind != FileKind::Directory => Some(*ino),
-        _ => None,
-    }
 }
 
 struct Applier<'a, S> {

@@ -188,6 +188,17 @@ impl Change {
         }
     }
 
+    /// The inode, with keys of its own before or after, that it may count anew.
+    pub fn own_inode(&self) -> Option<Ino> {
+        match self {
+            Self::PutAttr { ino, .. } | Self::PutContent { ino, .. } | Self::DeleteContent { ino } => {
+                Some(*ino)
+            }
+            Self::DeleteInode { ino, parent: Ino(0), kind } if *kind != FileKind::Directory => Some(*ino),
+            _ => None,
+        }
+    }
+
     /// Bytes of its byte form, at most: what senders split by.
     pub fn encoded_len_max(&self) -> usize {
         FIXED_LEN

@@ -8,6 +8,8 @@
 //! | `status` | this node's place in the volume; from the master also its `members` |
 //! | `waiting` | requests that wait: number, what for, age |
 //! | `scrub RATE` | of the master alone: white space now and then; what a scrub at so many bytes a second found; ends when the asker goes |
+//! | `quota` | of the master alone: `accounts`, what each uses and its limits |
+//! | `quota-set ACCOUNT H S G H S G` | of the master alone: sets limits of bytes and inodes (hard, soft, seconds of grace); white space until they bind every node |
 //! | `snapshot`, `record HEX` | of the master alone: all records as of one moment, or one as it is: see `snapshot.rs` |
 //! | `umount` | white space at once and now and then; `clean` once unmounted (by the asker) and flushed |
 
@@ -26,6 +28,7 @@ use volume::Listener;
 use crate::clock;
 use crate::error::NodeError;
 use crate::link::Link;
+use crate::quota;
 use crate::scrub;
 use crate::shell::{Membership, Shell};
 use crate::snapshot;
@@ -111,6 +114,11 @@ fn answer(shell: &Shell, mut stream: UnixStream) {
             }
             Err(_) => write_json(&mut stream, &json!({ "error": "no rate" })),
         },
+        "quota" => write_json(&mut stream, &quota::list(shell)),
+        line if line.starts_with("quota-set ") => {
+            let set = quota::set(shell, &mut stream, &line["quota-set ".len()..])?;
+            write_json(&mut stream, &set)
+        }
         "snapshot" => snapshot::send(shell, &mut stream),
         line if line.starts_with("record ") => {
             write_json(&mut stream, &snapshot::record(shell, &line["record ".len()..]))

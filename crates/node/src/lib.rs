@@ -21,6 +21,7 @@ mod offline;
 mod options;
 mod pacer;
 mod process;
+mod quota;
 mod scrub;
 mod service;
 mod shell;

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use chunk::{ChunkError, SegmentStore};
 use kv::{Claim, Engine, EngineError, Seq};
 use kv_fjall::FjallEngine;
-use master::{Master, MemberStatus, Output, PeerId};
+use master::{AccountStatus, Master, MasterError, MemberStatus, Output, PeerId};
+use meta::Limits;
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
-use types::{Epoch, Ino, Micros, SegmentId};
+use types::{Account, Epoch, Ino, Micros, SegmentId};
 use volume::{Listener, MasterLock, Volume};
 use wire::{FromMaster, ToMaster};
 
@@ -197,6 +198,21 @@ impl Service {
     /// The master's own figures: epoch, members, and stored bytes and inodes.
     pub fn status(&self) -> Option<(Epoch, Vec<MemberStatus>, (u64, u64))> {
         self.with_master(|master, _| (master.epoch(), master.members(), master.totals()))
+    }
+
+    /// What every account uses, and its limits.
+    pub fn accounts(&self) -> Option<Result<Vec<AccountStatus>, MasterError>> {
+        self.with_master(|master, clock| master.accounts(clock.wall))
+    }
+
+    /// Sets limits; returns the number of the list of accounts that they are in. Outputs wait for [`Shell::pump`].
+    pub fn set_limits(&self, account: Account, limits: Limits) -> Option<Result<u64, String>> {
+        self.with_master(|master, clock| master.set_limits(clock, account, limits))
+    }
+
+    /// Whether every member has taken the list of this number.
+    pub fn limits_taken(&self, version: u64) -> Option<bool> {
+        self.with_master(|master, _| master.limits_taken(version))
     }
 
     /// Calls what is due. Outputs wait for [`Shell::pump`].

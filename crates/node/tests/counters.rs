@@ -17,6 +17,8 @@ use volume::FormatOptions;
 
 /// Metrics that stay at zero in this load, and why.
 const STILL: &[(&str, &str)] = &[
+    ("credit_waits_total", "needs limits: `quotas` of holdfast's mounts"),
+    ("master_credit_refused_total", "the same"),
     ("errors_unknown_total", "nothing fails"),
     ("content_lost_bytes_total", "the disk has room"),
     ("tokens_dropped_total", "token memory suffices"),

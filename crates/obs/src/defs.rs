@@ -175,6 +175,8 @@ metrics! {
             "Memory held by the write-behind log.";
         log_waits: Counter, "log_waits_total", Counter, Count, Stable,
             "Operations that waited because the log was full.";
+        credit_waits: Counter, "credit_waits_total", Counter, Count, Stable,
+            "Times that this node asked the master for credit, because of limits of a user, group or tree.";
         batches: Counter, "batches_total", Counter, Count, Stable,
             "Batches sent to the master.";
         batches_durable: Counter, "batches_durable_total", Counter, Count, Stable,
@@ -263,6 +265,8 @@ metrics! {
             "Batches that the master on this node applied.";
         master_batches_refused: Counter, "master_batches_refused_total", Counter, Count, Stable,
             "Batches that the master on this node refused.";
+        master_credit_refused: Counter, "master_credit_refused_total", Counter, Count, Stable,
+            "Requests for credit that the master on this node refused: limits were reached.";
         leases_ended: Counter, "master_leases_ended_total", Counter, Count, Stable,
             "Memberships that the master on this node ended.";
         remasters: Counter, "remasters_total", Counter, Count, Stable,

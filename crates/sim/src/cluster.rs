@@ -6,8 +6,9 @@ use std::sync::Arc;
 use chunk::{MemStore, SegmentStore, SyncPlan};
 use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
+use meta::Limits;
 use obs::Metrics;
-use types::{Epoch, Ino, Micros, Timespec};
+use types::{Account, Epoch, Ino, Micros, Timespec};
 use vfs::{
     Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
     WriteData,
@@ -48,6 +49,8 @@ pub struct ClusterConfig {
     pub may_fail: bool,
     /// Memory for tokens, all nodes together, in bytes.
     pub token_memory: u64,
+    /// Limits of whoever all processes are.
+    pub limits: Option<Limits>,
 }
 
 impl Default for ClusterConfig {
@@ -63,6 +66,7 @@ impl Default for ClusterConfig {
             may_break: false,
             may_fail: false,
             token_memory: 256 << 20,
+            limits: None,
         }
     }
 }
@@ -191,10 +195,36 @@ impl Cluster {
             config,
         };
         cluster.open_master();
+        cluster.set_limits();
         for _ in 0..cluster.config.nodes {
             cluster.add_node();
         }
         cluster
+    }
+
+    fn set_limits(&mut self) {
+        let clock = self.master_clock();
+        if let (Some(limits), Some(master)) = (self.config.limits, self.master.as_mut()) {
+            master.set_limits(clock, Account::User(0), limits).expect("recorded");
+        }
+    }
+
+    /// No account can use more than it may.
+    fn check_credit(&self) {
+        if self.config.limits.is_some()
+            && let Some(master) = &self.master
+        {
+            let faults = master.overdrawn();
+            assert!(faults.is_empty(), "seed {}: {}", self.config.seed, faults.join("; "));
+        }
+    }
+
+    /// What the master counts for a node, and what the node has, if they are not the same while nothing moves.
+    pub fn credit_fault(&self, index: usize) -> Option<String> {
+        let (master, node) = (self.master.as_ref()?, &self.nodes[index]);
+        let counted = master.credit_of(node.core.snapshot().node);
+        let has = node.core.credit();
+        (counted != has).then(|| format!("node {index} has {has:?}, the master counts {counted:?}"))
     }
 
     fn open_master(&mut self) {
@@ -442,6 +472,11 @@ impl Cluster {
         self.config.may_fail
     }
 
+    /// Whether there are limits.
+    pub fn has_limits(&self) -> bool {
+        self.config.limits.is_some()
+    }
+
     /// Something of a node that has grown beyond its limit.
     pub fn size_fault(&self, index: usize) -> Option<String> {
         let node = &self.nodes[index];
@@ -568,6 +603,7 @@ impl Cluster {
         }
         self.timers();
         self.pump();
+        self.check_credit();
     }
 
     /// Whether something can happen to the messages to the master and from it, in the kernel, and in the store of a node.

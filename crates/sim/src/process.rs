@@ -258,9 +258,11 @@ impl Process {
         });
     }
 
-    /// Whether a store that fails may be why a request is refused.
+    /// Whether a store that fails, or a limit, may be why a request is refused.
     fn may_refuse(&self, error: &FsError) -> bool {
-        matches!(error, FsError::NoSpace | FsError::Io) && self.world.borrow().cluster.may_fail()
+        let cluster = &self.world.borrow().cluster;
+        matches!(error, FsError::NoSpace | FsError::Io) && cluster.may_fail()
+            || *error == FsError::QuotaExceeded && cluster.has_limits()
     }
 
     /// A store has failed to take content of `ino`.

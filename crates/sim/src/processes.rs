@@ -464,6 +464,9 @@ impl Runner {
         self.check_common(world, &tree);
         for node in world.cluster.nodes_up() {
             self.check_node(world, &tree, node);
+            if let Some(fault) = world.cluster.credit_fault(node) {
+                self.fault(&fault);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The main run: from one seed a cluster of its own making, a plan of what goes wrong in it, and processes at work meanwhile.
 
 use lock::node::Hold;
+use meta::{Limit, Limits};
 use types::Micros;
 
 use crate::cluster::ClusterConfig;
@@ -32,6 +33,7 @@ pub fn run_trial(seed: u64, trace: Trace) -> ProcessesRun {
         may_fail: true,
         // In every fourth seed some 80 tokens for all nodes together.
         token_memory: [256 << 20, 16 << 10][usize::from(rng.usize(0..4) == 0)],
+        limits: limits(seed),
     };
     let steps = OPERATIONS_MIN.div_ceil(processes);
     let plan = plan(&mut rng, seed, (steps * processes) as u64);
@@ -71,6 +73,14 @@ fn core_config(rng: &mut fastrand::Rng) -> vfs::Config {
     core
 }
 
+/// In every third seed limits that are reached, or nearly.
+fn limits(seed: u64) -> Option<Limits> {
+    let mut rng = fastrand::Rng::with_seed(seed ^ LIMITS_SALT);
+    let mut limit = |hard: [u64; 3]| Limit { hard: hard[rng.usize(0..3)], ..Limit::default() };
+    let (bytes, inodes) = (limit([0, 60_000, 400_000]), limit([0, 50, 150]));
+    seed.is_multiple_of(3).then_some(Limits { bytes, inodes }).filter(|limits| !limits.is_none())
+}
+
 /// What goes wrong, and after how many steps.
 fn plan(rng: &mut fastrand::Rng, seed: u64, steps: u64) -> Vec<(u64, Trouble)> {
     let count = rng.usize(TROUBLES_MIN..=2 * TROUBLES_MIN);
@@ -91,3 +101,4 @@ const TROUBLES_MIN: usize = 5;
 const BEYOND_BOUND: u32 = 500_000;
 /// So that a plan says nothing of what its seed decides elsewhere.
 const SALT: u64 = 0x7419_1a15;
+const LIMITS_SALT: u64 = 0x0bad_cafe;

@@ -1,6 +1,7 @@
 //! Whom storage is charged to.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::codec::{CodecError, Decode, Decoder, Encode, Encoder};
 
@@ -61,6 +62,19 @@ impl Account {
     }
 }
 
+/// A part of what an account may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// Whose.
+    pub account: Account,
+    /// Bytes stored.
+    pub bytes: i64,
+    /// Inodes.
+    pub inodes: i64,
+}
+
+crate::codec_struct!(Credit { account, bytes, inodes });
+
 /// `user:1000`, `group:100`, `tree:7`.
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,6 +83,19 @@ impl fmt::Display for Account {
             Self::Group(id) => write!(f, "group:{id}"),
             Self::Tree(id) => write!(f, "tree:{id}"),
         }
+    }
+}
+
+/// Reads what is shown.
+impl FromStr for Account {
+    type Err = CodecError;
+
+    fn from_str(text: &str) -> Result<Self, CodecError> {
+        let parsed = text.split_once(':').and_then(|(kind, id)| {
+            let kind = ["user", "group", "tree"].iter().position(|name| *name == kind)?;
+            Self::from_parts(kind as u64, id.parse().ok()?)
+        });
+        parsed.ok_or(CodecError::Invalid { what: "account" })
     }
 }
 
@@ -95,6 +122,7 @@ mod tests {
     fn accounts_round_trip_and_a_tree_has_a_number() {
         for account in [Account::User(0), Account::Group(u32::MAX), Account::Tree(1)] {
             assert_eq!(Account::from_bytes(&account.to_bytes()), Ok(account));
+            assert_eq!(account.to_string().parse(), Ok(account));
         }
         for bad in [(2, 0), (3, 1), (0, 1 << 32)] {
             assert_eq!(Account::from_parts(bad.0, bad.1), None);

@@ -11,7 +11,7 @@ mod name;
 pub mod planted;
 mod time;
 
-pub use account::{Account, Charge};
+pub use account::{Account, Charge, Credit};
 pub use codec::{CodecError, Decode, Decoder, Encode, Encoder};
 pub use ids::{BatchSeq, Epoch, Ino, NodeId, OpSeq, ResourceId, ResourceKind, SegmentId};
 pub use mode::LockMode;

@@ -1,10 +1,10 @@
 //! Lookups and attributes.
 
 use meta::ops::AttrSet;
-use meta::{Body, FileKind, FsError, Inode, Op};
+use meta::{Body, FileKind, FsError, Inode, InodeAttr, Op};
 use obs::OperationKind;
 use rustc_hash::FxHashMap;
-use types::{Ino, LockMode, Name, ResourceId};
+use types::{Charge, Ino, LockMode, Name, ResourceId};
 use wire::{FetchWhat, Want};
 
 use crate::cache::{Found, Place};
@@ -232,7 +232,7 @@ impl Core {
         if let Some(found) = self.attr_here(ino) {
             return Ok(found);
         }
-        if let Some(inode) = progress.glimpse.take() {
+        if let Some(inode) = progress.glimpse.clone() {
             return Ok((self.visible(ino, &inode), Keep::No));
         }
         let want = match self.tokens.held(ResourceId::dir(ino)) {
@@ -245,11 +245,20 @@ impl Core {
     /// Mode bits of an inode for a write, which owns pages: it must not wait for a right that is being given back, for that
     /// may wait for its pages. `None` if they cannot be known without.
     pub(crate) fn mode_for_write(&mut self, ino: Ino) -> Try<Option<u32>> {
-        if let Some(mode) = self.mode_held(ino) {
-            return Ok(Some(mode));
+        Ok(self.attr_for_write(ino)?.map(|(mode, _)| mode))
+    }
+
+    /// Whom an inode is charged to, for a write, as [`Core::mode_for_write`].
+    pub(crate) fn charge_for_write(&mut self, ino: Ino) -> Try<Option<Charge>> {
+        Ok(self.attr_for_write(ino)?.map(|(_, charge)| charge))
+    }
+
+    fn attr_for_write(&mut self, ino: Ino) -> Try<Option<(u32, Charge)>> {
+        if let Some(found) = self.attr_held(ino) {
+            return Ok(Some(found));
         }
         if let Some(inode) = self.glimpsed.of(ino) {
-            return Ok(Some(inode.attr.mode));
+            return Ok(Some((inode.attr.mode, inode.attr.charge())));
         }
         match self.want(Want::Attr { ino }) {
             WaitKey::Released(_) => Ok(None),
@@ -257,24 +266,25 @@ impl Core {
         }
     }
 
-    /// Mode bits of an inode whose record is here.
-    fn mode_held(&self, ino: Ino) -> Option<u32> {
+    /// Mode bits of an inode whose record is here, and whom it is charged to.
+    fn attr_held(&self, ino: Ino) -> Option<(u32, Charge)> {
+        let shown = |attr: &InodeAttr| (attr.mode, attr.charge());
         let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
         if let Some(attr) = own.filter(|_| self.tokens.held(ResourceId::attr(ino)) != LockMode::Nl) {
-            return Some(attr.mode);
+            return Some(shown(attr));
         }
         let Place::Covered(parent, cookie) = self.place(ino) else { return None };
         if self.tokens.held(ResourceId::dir(parent)) == LockMode::Nl {
             return None;
         }
         let entry = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie))?;
-        entry.dirent.covered().filter(|_| entry.dirent.ino == ino).map(|inode| inode.attr.mode)
+        entry.dirent.covered().filter(|_| entry.dirent.ino == ino).map(|inode| shown(&inode.attr))
     }
 
     /// Whether all groups of somebody who changes a file are to be known: a setgid bit without group execution, or one that
     /// nobody here knows of, goes or stays by them.
     pub fn counts_groups(&self, ino: Ino) -> bool {
-        self.mode_held(ino).is_none_or(|mode| mode & 0o2010 == 0o2000)
+        self.attr_held(ino).is_none_or(|(mode, _)| mode & 0o2010 == 0o2000)
     }
 
     /// Whether somebody is known to own a file, so that a kernel that let him do what only an owner may was right.
@@ -294,6 +304,7 @@ impl Core {
             gid: inode.attr.gid,
             rdev: inode.attr.rdev,
             size: inode.content.size,
+            tree: inode.attr.tree,
             stored_bytes: inode.content.body.stored_bytes(),
             atime: inode.content.atime,
             mtime: inode.content.mtime,

@@ -10,7 +10,7 @@ use crate::cache::Place;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay};
 use crate::request::{AllocateMode, ReadJob, Reply};
-use crate::wait::{Step, Try, WaitKey};
+use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// Largest file: what the kernel's signed offset can name.
 pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
@@ -193,7 +193,7 @@ impl Core {
 
     /// Writes at once if that needs no waiting. `None`: submit the write as a request of its own.
     ///
-    /// This spares the copy of the bytes that a waiting request needs.
+    /// This spares the copy of the bytes that a waiting request needs. No limits of accounts bind who `is_exempt`.
     pub fn write_now(
         &mut self,
         clock: crate::outputs::Clock,
@@ -201,13 +201,15 @@ impl Core {
         offset: u64,
         data: &[u8],
         append: bool,
+        is_exempt: bool,
     ) -> Option<Reply> {
         self.clock = clock;
         let is_plain = !self.config.sync && !self.has_capability(ino);
         if !is_plain || !self.may_serve_pages() || self.broken.contains_key(&ino) {
             return None;
         }
-        let reply = match self.try_write(ino, offset, data, append) {
+        let mut progress = Progress { is_exempt, ..Progress::new(clock.now, 0) };
+        let reply = match self.try_write(ino, offset, data, append, &mut progress) {
             Ok(reply) => Some(reply),
             Err(Step::Done(reply)) => Some(reply),
             Err(Step::Wait(_)) => None,
@@ -216,7 +218,14 @@ impl Core {
         reply
     }
 
-    pub(crate) fn try_write(&mut self, ino: Ino, offset: u64, data: &[u8], append: bool) -> Try<Reply> {
+    pub(crate) fn try_write(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        append: bool,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
@@ -235,6 +244,7 @@ impl Core {
         self.need_log_room(ino)?;
         // Last: what was made changeable and not changed would be flushed by whoever waits for room, again and again.
         self.need_live(ino, &content, &range)?;
+        self.promise_write(ino, &range, progress)?;
 
         let now = self.clock.wall;
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
@@ -248,6 +258,9 @@ impl Core {
             if live.dirty_bytes() >= STAGE_LEN { live.stage(writer, ino) } else { Ok(()) }
         };
         let dirty = live.dirty_bytes();
+        if stored.is_err() {
+            self.settle_pending(ino);
+        }
         self.take_store_result(stored)?;
         if dirty > 0 {
             self.dirty_files.insert(ino);
@@ -257,6 +270,15 @@ impl Core {
         let moved_to = (append && at != offset).then_some(at);
         let was_read = self.known.get(&ino).is_some_and(|known| known.was_read);
         Ok(Reply::Written { len: data.len() as u32, moved_to, was_read })
+    }
+
+    /// Waits until what a write adds may be promised.
+    fn promise_write(&mut self, ino: Ino, range: &std::ops::Range<u64>, progress: &mut Progress) -> Try<()> {
+        if !self.quota.binds() {
+            return Ok(());
+        }
+        let growth = self.live.get(&ino).map_or(0, |live| live.growth(range));
+        self.promise_bytes(ino, growth, progress)
     }
 
     /// Maps an error of the segment store: waits for segments, or refuses.

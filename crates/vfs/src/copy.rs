@@ -100,7 +100,7 @@ impl Core {
             && copy.from_offset < data.len() as u64
         {
             copy.cut_to(INLINE_COPY_MAX);
-            return self.copy_inline(&copy, data);
+            return self.copy_inline(&copy, data, progress);
         }
         self.need_write_room()?;
         self.need_pages(copy.from, &source, &copy.source())?;
@@ -109,9 +109,39 @@ impl Core {
         let extents = self.extents_to_share(&mut copy, &source)?;
         // What is logged of it: a record for each extent, and its sums.
         self.need_space(extents.len() as u64 * EXTENT_BYTES + copy.len / SUMMED_BYTES)?;
+        self.promise_copy(&copy, &target, &extents, progress)?;
         self.share(&copy, &target, &extents)?;
         self.metrics.operations_local.add(OperationKind::Copy, 1);
         Ok(Reply::Copied { len: copy.len })
+    }
+
+    /// Waits until what a copy adds may be promised. Shared or not, each file counts in full.
+    fn promise_copy(
+        &mut self,
+        copy: &Copy,
+        target: &Content,
+        extents: &[Extent],
+        progress: &mut Progress,
+    ) -> Try<()> {
+        if !self.quota.binds() {
+            return Ok(());
+        }
+        let copied: u64 = extents.iter().map(|extent| u64::from(extent.len())).sum();
+        let old = match &target.body {
+            Body::Extents { map } => {
+                let range = copy.target();
+                map.extents_in(range.clone())
+                    .map(|e| e.end().min(range.end) - e.file_offset().max(range.start))
+                    .sum()
+            }
+            Body::Paged { .. } => self.pages.get(&copy.to).map_or(0, |pages| {
+                let range = copy.target();
+                let inside = pages.values().flat_map(|map| map.extents_in(range.clone()));
+                inside.map(|e| e.end().min(range.end) - e.file_offset().max(range.start)).sum()
+            }),
+            Body::Inline { .. } | Body::Empty {} | Body::Target { .. } => 0,
+        };
+        self.promise_bytes(copy.to, copied.saturating_sub(old), progress)
     }
 
     /// Waits until nothing of either file is newer than the log. Where that never is, or costs more than to copy the
@@ -133,13 +163,13 @@ impl Core {
         }
     }
 
-    fn copy_inline(&mut self, copy: &Copy, data: &[u8]) -> Try<Reply> {
+    fn copy_inline(&mut self, copy: &Copy, data: &[u8], progress: &mut Progress) -> Try<Reply> {
         let mut bytes = vec![0; copy.len as usize];
         for (at, part) in inline_overlay(data, &copy.source()) {
             bytes[at..at + part.len()].copy_from_slice(&part);
         }
         self.note_read(copy.from);
-        match self.try_write(copy.to, copy.to_offset, &bytes, false)? {
+        match self.try_write(copy.to, copy.to_offset, &bytes, false, progress)? {
             Reply::Written { len, .. } => Ok(Reply::Copied { len: u64::from(len) }),
             reply => Ok(reply),
         }

@@ -78,6 +78,7 @@ pub struct Core {
     pub(crate) inode_numbers: VecDeque<std::ops::Range<u64>>,
     pub(crate) reserve_asked: bool,
     pub(crate) space: crate::space::SpaceCache,
+    pub(crate) quota: crate::quota::Quota,
 
     // Work in progress.
     pub(crate) parked: BTreeMap<RequestId, Parked>,
@@ -118,10 +119,7 @@ pub struct Core {
     pub(crate) pinned: FxHashMap<Ino, u32>,
     pub(crate) next_number: u64,
     pub(crate) commit_due: Micros,
-    pub(crate) leaving: bool,
-    pub(crate) left: bool,
-    pub(crate) leave_tries: u32,
-    pub(crate) writer_closed: bool,
+    pub(crate) departure: Departure,
 
     pub(crate) outputs: VecDeque<Output>,
 }
@@ -137,6 +135,18 @@ pub(crate) enum Link {
     Ending,
     /// The volume cannot be used any more.
     Lost,
+}
+
+/// How far the node has come with leaving in order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Departure {
+    /// It was asked to.
+    pub begun: bool,
+    /// Nothing is said to the master any more.
+    pub ended: bool,
+    /// How often content was flushed for it.
+    pub tries: u32,
+    pub writer_closed: bool,
 }
 
 /// Searches of a request after which a name that stands for nothing is an error.
@@ -217,6 +227,7 @@ impl Core {
             inode_numbers: VecDeque::new(),
             reserve_asked: false,
             space: crate::space::SpaceCache::default(),
+            quota: crate::quota::Quota::default(),
             parked: BTreeMap::new(),
             waiting: FxHashMap::default(),
             woken: VecDeque::new(),
@@ -246,10 +257,7 @@ impl Core {
             pinned: FxHashMap::default(),
             next_number: 1,
             commit_due: Micros::NEVER,
-            leaving: false,
-            left: false,
-            leave_tries: 0,
-            writer_closed: false,
+            departure: Departure::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -260,9 +268,22 @@ impl Core {
     }
 
     /// Takes in a request. Returns the answer if there is one at once; else it comes as [`Output::Reply`].
-    pub fn submit(&mut self, clock: Clock, id: RequestId, mut request: Request) -> Option<Reply> {
+    pub fn submit(&mut self, clock: Clock, id: RequestId, request: Request) -> Option<Reply> {
+        self.submit_by(clock, id, request, false)
+    }
+
+    /// As [`Core::submit`], for somebody whom no limits of accounts bind if `is_exempt`.
+    pub fn submit_by(
+        &mut self,
+        clock: Clock,
+        id: RequestId,
+        mut request: Request,
+        is_exempt: bool,
+    ) -> Option<Reply> {
         self.clock = clock;
         let mut progress = Progress::new(clock.now, self.number());
+        // The kernel writes back what it has let somebody store.
+        progress.is_exempt = is_exempt || matches!(request, Request::WritePages { .. });
         let reply = match self.attempt(&mut request, &mut progress) {
             Step::Done(reply) => Some(reply),
             Step::Wait(key) => {
@@ -295,6 +316,7 @@ impl Core {
             | WaitKey::Unlinked(_)
             | WaitKey::Durable
             | WaitKey::Numbers
+            | WaitKey::Credit(_)
             | WaitKey::Member => {
                 let is_done = parked.progress.done.is_some();
                 // A file that was made is open, as far as the master knows: somebody must close it.
@@ -493,12 +515,14 @@ impl Core {
             }
         }
         self.drop_unused_opens();
+        self.cover_debts();
+        self.answer_recalls();
         self.send_released();
         self.pass_barriers();
         if !self.log.is_open_empty() || !self.live.is_empty() {
             self.commit_due = self.commit_due.min(self.clock.now + self.config.commit_interval);
         }
-        if self.leaving {
+        if self.departure.begun {
             self.go_on_leaving();
         }
         self.note_sizes();
@@ -545,6 +569,11 @@ impl Core {
             Ok(reply) => Step::Done(reply),
             Err(step) => step,
         };
+        if self.quota.binds()
+            && let Some(ino) = request.content_changed()
+        {
+            self.settle_pending(ino);
+        }
         // It was told for this try: by the next one it may be older than what the request itself did.
         progress.glimpse = None;
         self.count_attempt(request, &step, progress);
@@ -642,7 +671,7 @@ impl Core {
         if self.log.has_copy() {
             self.send_batch(false);
         }
-        if self.link == Link::Up && !self.left {
+        if self.link == Link::Up && !self.departure.ended {
             message.split(|part| self.outputs.push_back(Output::Send(part)));
         }
     }

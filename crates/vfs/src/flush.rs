@@ -282,6 +282,7 @@ impl Core {
             changes.push(Change::AddUsage { charge, bytes: bytes_delta, inodes: 0 });
         }
         self.apply_local(changes);
+        self.settle_pending(ino);
     }
 
     pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
@@ -353,6 +354,7 @@ impl Core {
         self.renew_lease();
         self.lapse();
         self.log_due_atimes();
+        self.settle_all_pending();
         if self.commit_due > self.clock.now {
             return;
         }

@@ -55,6 +55,9 @@ impl Core {
             Place::Own => self.need_open_own(ino, open)?,
             Place::Unknown => return Err(Step::Wait(self.want(Want::Attr { ino }))),
         }
+        if open.write {
+            self.note_charge(ino);
+        }
         self.metrics.operations_local.add(OperationKind::Open, 1);
         let handle = self.open_handle(Handle::new(ino, open));
         Ok(Reply::Opened(self.opened(ino, handle, open)))

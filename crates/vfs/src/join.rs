@@ -2,7 +2,7 @@
 
 use chunk::{SegmentWriter, WriterConfig};
 use meta::{Change, CookieKey};
-use types::{Epoch, Ino, Micros, NodeId, OpSeq};
+use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq};
 use wire::{FromMaster, PROTOCOL_VERSION, ReassertPart, ToMaster};
 
 use crate::cache::Place;
@@ -46,6 +46,7 @@ impl Core {
     pub fn link_down(&mut self, clock: Clock) {
         self.clock = clock;
         self.drop_barriers();
+        self.drop_recalls();
         self.closes.asked.clear();
         if self.link == Link::Up {
             self.link = Link::Down;
@@ -67,8 +68,17 @@ impl Core {
     }
 
     pub(crate) fn on_welcome(&mut self, message: FromMaster) {
-        let FromMaster::Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert } =
-            message
+        let FromMaster::Welcome {
+            node,
+            epoch,
+            lease_us,
+            token_share,
+            cookie_key,
+            batch_applied,
+            reassert,
+            limits,
+            limited,
+        } = message
         else {
             return;
         };
@@ -97,8 +107,9 @@ impl Core {
             self.released.clear();
             self.released_at.clear();
             self.release_number = 0;
-            self.reassert();
+            self.reassert(batch_applied);
         }
+        self.on_limited(limits, &limited);
         let batches = self.log.resend_after(batch_applied);
         let closed = self.orphans_closed_since(&batches);
         for batch in batches {
@@ -133,6 +144,7 @@ impl Core {
         for (request, what) in self.fetch_of.clone() {
             self.send(ToMaster::Fetch { request, what });
         }
+        self.ask_credit_again();
         self.ask_for_locks_again();
         let loading: Vec<(Ino, u64)> =
             self.cache.dirs.iter().filter(|(_, d)| d.loading).map(|(ino, d)| (*ino, d.loaded_to)).collect();
@@ -166,7 +178,11 @@ impl Core {
     }
 
     /// Tells a new master, or the same by a new connection, what is held here.
-    fn reassert(&mut self) {
+    fn reassert(&mut self, applied: BatchSeq) {
+        let list = self.credit_to_reassert(applied);
+        let shipped = self.shipped.iter().filter(|(_, shipped)| !shipped.spent.is_empty());
+        let shipped = shipped.map(|(seq, shipped)| (*seq, shipped.spent.clone())).collect();
+        self.send(ToMaster::Reassert { part: ReassertPart::Credit { list, shipped }, done: false });
         let tokens = self.tokens.list();
         for part in tokens.chunks(REASSERT_PART) {
             self.send(ToMaster::Reassert { part: ReassertPart::Tokens { list: part.to_vec() }, done: false });
@@ -227,11 +243,11 @@ impl Core {
     /// Flushes everything and leaves; [`Output::Left`] says when that is done.
     pub fn leave(&mut self, clock: Clock) {
         self.clock = clock;
-        if !self.leaving {
-            self.leaving = true;
+        if !self.departure.begun {
+            self.departure.begun = true;
             if self.link == Link::Lost || self.me == NodeId(0) {
                 self.outputs.push_back(Output::Left);
-                self.left = true;
+                self.departure.ended = true;
             }
         }
         self.settle();
@@ -239,11 +255,15 @@ impl Core {
 
     /// The next step of leaving. Called whenever something has moved.
     pub(crate) fn go_on_leaving(&mut self) {
-        if self.left || self.link != Link::Up || !self.flushes.is_empty() || !self.flush_later.is_empty() {
+        if self.departure.ended
+            || self.link != Link::Up
+            || !self.flushes.is_empty()
+            || !self.flush_later.is_empty()
+        {
             return;
         }
-        if !self.live.is_empty() && self.leave_tries < LEAVE_TRIES {
-            self.leave_tries += 1;
+        if !self.live.is_empty() && self.departure.tries < LEAVE_TRIES {
+            self.departure.tries += 1;
             let mut inos: Vec<Ino> = self.live.keys().copied().collect();
             inos.sort_unstable();
             if self.flush(&inos).is_some() {
@@ -253,9 +273,9 @@ impl Core {
         if !self.live.is_empty() {
             log::error!("content of {} files could not be stored and is lost", self.live.len());
         }
-        if let Some(writer) = self.writer.as_mut().filter(|_| !self.writer_closed) {
+        if let Some(writer) = self.writer.as_mut().filter(|_| !self.departure.writer_closed) {
             writer.close();
-            self.writer_closed = true;
+            self.departure.writer_closed = true;
             self.seal_segments();
             if !self.flushes.is_empty() {
                 return;
@@ -275,7 +295,7 @@ impl Core {
             return;
         }
         self.send(ToMaster::Bye {});
-        self.left = true;
+        self.departure.ended = true;
         if !self.live.is_empty() {
             let reason = format!("content of {} files could not be stored", self.live.len());
             self.outputs.push_back(Output::Lost(reason));

@@ -18,6 +18,7 @@ use crate::core::{Core, Link};
 use crate::lockop::Closes;
 use crate::log::WriteLog;
 use crate::outputs::{Invalidation, Output};
+use crate::quota::Quota;
 use crate::request::{Reply, Request};
 use crate::revoke::{InvalidateJob, Purpose};
 use crate::wait::{Parked, Progress, Step, Try, WaitKey};
@@ -161,8 +162,8 @@ impl Core {
         log::warn!("held up when the membership of node {} ended: {}", self.me, self.held_up());
         self.give_up(reason);
         self.link = Link::Ending;
-        if self.leaving && !self.left {
-            self.left = true;
+        if self.departure.begun && !self.departure.ended {
+            self.departure.ended = true;
             self.outputs.push_back(Output::Lost(reason.to_owned()));
             self.outputs.push_back(Output::Left);
         }
@@ -193,8 +194,8 @@ impl Core {
             self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Io)));
         }
         self.outputs.push_back(Output::Lost(reason));
-        if self.leaving && !self.left {
-            self.left = true;
+        if self.departure.begun && !self.departure.ended {
+            self.departure.ended = true;
             self.outputs.push_back(Output::Left);
         }
     }
@@ -237,6 +238,7 @@ impl Core {
         self.log = WriteLog::new();
         self.writer = None;
         self.live.clear();
+        self.quota = Quota::default();
         self.pages.clear();
         self.old_content.clear();
         self.locks.clear();
@@ -316,7 +318,7 @@ impl Core {
         if self.link == Link::Ending {
             self.link = Link::Down;
             self.known.guard_mut().rest();
-            if !self.left {
+            if !self.departure.ended {
                 self.outputs.push_back(Output::Rejoin);
             }
         }

@@ -33,6 +33,7 @@ mod memory;
 mod message;
 mod namespace;
 mod outputs;
+mod quota;
 mod readdir;
 mod request;
 mod revoke;

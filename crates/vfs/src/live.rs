@@ -125,7 +125,27 @@ impl Live {
     pub fn stored_bytes(&self) -> u64 {
         match &self.data {
             Data::Inline(data) => data.len() as u64,
-            Data::Mapped(map) => map.mapped_bytes + map.dirty.bytes as u64,
+            Data::Mapped(map) => {
+                let over =
+                    |(start, bytes): (&u64, &Vec<u8>)| map.mapped_in(&(*start..start + bytes.len() as u64));
+                map.mapped_bytes + map.dirty.bytes as u64 - map.dirty.ranges.iter().map(over).sum::<u64>()
+            }
+        }
+    }
+
+    /// Bytes that a write of `range`, whose pages are loaded, adds to what is stored.
+    pub fn growth(&self, range: &Range<u64>) -> u64 {
+        let len = range.end - range.start;
+        match &self.data {
+            Data::Inline(data) if range.end <= self.inline_bytes_max as u64 => {
+                range.end.saturating_sub(data.len() as u64)
+            }
+            Data::Inline(data) => len - (data.len() as u64).min(range.end).saturating_sub(range.start),
+            Data::Mapped(map) => {
+                let dirty: u64 =
+                    map.dirty.parts_in(range).map(|part| part.end - part.start - map.mapped_in(&part)).sum();
+                len - map.mapped_in(range) - dirty
+            }
         }
     }
 
@@ -516,6 +536,13 @@ fn compact(
 }
 
 impl FileMap {
+    /// Bytes of `range`, whose pages are loaded, that extents map.
+    fn mapped_in(&self, range: &Range<u64>) -> u64 {
+        let pages = self.pages.range(range.start / Body::PAGE_SPAN..=range.end / Body::PAGE_SPAN);
+        let inside = pages.flat_map(|(_, map)| map.extents_in(range.clone()));
+        inside.map(|extent| extent.end().min(range.end) - extent.file_offset().max(range.start)).sum()
+    }
+
     /// Notes that a page will be part of the next capture.
     fn touch(&mut self, page: u64) {
         self.touched_bytes += EXTENT_BYTES;
@@ -601,6 +628,16 @@ const EXTENT_BYTES: usize = 64;
 const EMBEDDED_BYTES_MAX: u64 = 32 << 20;
 
 impl DirtyBytes {
+    /// The parts of `range` that are here.
+    fn parts_in(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.ranges.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
+        let range = range.clone();
+        let ranges = self.ranges.range(first..range.end.max(first));
+        let parts = ranges
+            .map(move |(start, bytes)| range.start.max(*start)..range.end.min(start + bytes.len() as u64));
+        parts.filter(|part| part.start < part.end)
+    }
+
     fn write(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         // The common case: the file grows at its end.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use meta::Change;
 use rustc_hash::FxHashMap;
-use types::{BatchSeq, Charge, Ino, LockMode, ResourceId, SegmentId};
+use types::{Account, BatchSeq, Charge, Credit, Ino, LockMode, ResourceId, SegmentId};
 use wire::ToMaster;
 
 /// The log of a node.
@@ -24,6 +24,8 @@ pub struct WriteLog {
     bytes: usize,
     live: BTreeMap<SegmentId, i64>,
     usage: BTreeMap<Charge, (i64, i64)>,
+    /// Credit that the open batch uses, bytes and inodes.
+    spent: BTreeMap<Account, (i64, i64)>,
     kept: Vec<(ResourceId, LockMode)>,
     has_copy: bool,
     sealed: VecDeque<Sealed>,
@@ -71,6 +73,7 @@ impl WriteLog {
             bytes: 0,
             live: BTreeMap::new(),
             usage: BTreeMap::new(),
+            spent: BTreeMap::new(),
             kept: Vec::new(),
             has_copy: false,
             sealed: VecDeque::new(),
@@ -107,6 +110,33 @@ impl WriteLog {
             self.count -= 1;
         }
         self.changes.push(Some(change));
+    }
+
+    /// Notes credit that the open batch uses.
+    pub fn note_spent(&mut self, account: Account, bytes: i64, inodes: i64) {
+        let (all_bytes, all_inodes) = self.spent.entry(account).or_default();
+        *all_bytes = all_bytes.saturating_add(bytes);
+        *all_inodes = all_inodes.saturating_add(inodes);
+    }
+
+    /// Forgets the credit of all other accounts.
+    pub fn keep_spent(&mut self, accounts: &[Account]) {
+        self.spent.retain(|account, _| accounts.contains(account));
+    }
+
+    /// Credit that the open batch uses.
+    pub fn spent(&self, account: Account) -> (i64, i64) {
+        self.spent.get(&account).copied().unwrap_or_default()
+    }
+
+    /// Credit that sealed batches after `applied` use.
+    pub fn spent_after(&self, applied: BatchSeq) -> Vec<Credit> {
+        let later = self.sealed.iter().filter(|sealed| sealed.seq > applied);
+        let spent = later.filter_map(|sealed| match &sealed.message {
+            ToMaster::Batch { spent, .. } => Some(spent.iter().copied()),
+            _ => None,
+        });
+        spent.flatten().collect()
     }
 
     /// Declares a token on something that the open batch makes.
@@ -158,7 +188,9 @@ impl WriteLog {
             self.sync_asked = self.last;
         }
         let kept = std::mem::take(&mut self.kept);
-        let message = ToMaster::Batch { seq: self.last, kept, changes, sync };
+        let spent = std::mem::take(&mut self.spent).into_iter();
+        let spent = spent.map(|(account, (bytes, inodes))| Credit { account, bytes, inodes }).collect();
+        let message = ToMaster::Batch { seq: self.last, kept, changes, sync, spent };
         let bytes = std::mem::take(&mut self.bytes) + 64;
         self.sealed_bytes += bytes;
         self.sealed.push_back(Sealed { seq: self.last, bytes, message: message.clone() });

@@ -69,6 +69,9 @@ impl Core {
                 log::error!("batch {seq} was refused; this node holds {}", self.rights_of_batch(seq));
                 self.end_membership(&format!("batch {seq} was refused: {reason}"));
             }
+            FromMaster::Limited { version, accounts } => self.on_limited(version, &accounts),
+            FromMaster::Credited { credit, refused } => self.on_credited(credit, refused),
+            FromMaster::RecallCredit { seq, account } => self.on_recall_credit(seq, account),
             FromMaster::Locked { request, error, conflict } => self.on_locked(request, error, conflict),
             FromMaster::Reserved { first_inode, inodes, first_segment, segments } => {
                 self.on_reserved(first_inode, inodes, first_segment, segments);

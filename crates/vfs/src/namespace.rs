@@ -3,7 +3,7 @@
 use meta::ops::{AttrSet, FIRST_GENERATION, Groups, NewInode, RenameMode};
 use meta::{Change, FileKind, FsError, Op, OpContext, OpReply, ViewError};
 use obs::OperationKind;
-use types::{Ino, LockMode, Name, NameError, OpSeq, ResourceId};
+use types::{Credit, Ino, LockMode, Name, NameError, OpSeq, ResourceId};
 use wire::ToMaster;
 
 use crate::cache::{DirCache, Found, LOADED_ALL, OwnCache, Place};
@@ -28,6 +28,8 @@ pub(crate) struct Shipped {
     pub wall: types::Timespec,
     /// Whether what it named anew is taken back from the kernel like what was told.
     pub names_noted: bool,
+    /// Credit that goes with it.
+    pub spent: Vec<Credit>,
 }
 
 impl Shipped {
@@ -87,11 +89,11 @@ impl Core {
                 } else if self.has_capability(*ino) {
                     self.drop_capability(*ino, progress)?;
                 }
-                let reply = self.try_write(*ino, *offset, &data.0, *append)?;
+                let reply = self.try_write(*ino, *offset, &data.0, *append, progress)?;
                 self.finish_write(reply, *offset, progress)
             }
             Request::WritePages { ino, offset, data } => {
-                let reply = self.try_write(*ino, *offset, &data.0, false)?;
+                let reply = self.try_write(*ino, *offset, &data.0, false, progress)?;
                 self.finish_write(reply, *offset, progress)
             }
             Request::Flush { ino, owner } => self.try_flush(*ino, *owner, progress),
@@ -102,18 +104,9 @@ impl Core {
             Request::GetXattr { ino, name } => self.try_getxattr(*ino, name, progress),
             Request::ListXattr { ino, is_trusted } => self.try_listxattr(*ino, *is_trusted, progress),
             Request::SetXattr { ino, name, value, mode } => {
-                let name = checked(name)?;
-                let op = Op::SetXattr { ino: *ino, name, value: value.clone(), mode: *mode };
-                self.need_place(*ino)?;
-                self.run_op(&op, OperationKind::Setxattr, progress)?;
-                self.finish(Reply::Done, progress)
+                self.try_setxattr(*ino, name, value, *mode, progress)
             }
-            Request::RemoveXattr { ino, name } => {
-                let op = Op::RemoveXattr { ino: *ino, name: checked(name)? };
-                self.need_place(*ino)?;
-                self.run_op(&op, OperationKind::Removexattr, progress)?;
-                self.finish(Reply::Done, progress)
-            }
+            Request::RemoveXattr { ino, name } => self.try_removexattr(*ino, name, progress),
             Request::Allocate { .. } => self.try_allocate_request(request, progress),
             Request::Copy { .. } => self.try_copy_request(request, progress),
             Request::Seek { ino, offset, for_hole } => self.try_seek(*ino, *offset, *for_hole),
@@ -310,6 +303,7 @@ impl Core {
             gid: new.gid,
             rdev: new.rdev,
             size: new.target.len() as u64,
+            tree: 0,
             stored_bytes: 0,
             atime: now,
             mtime: now,
@@ -339,6 +333,7 @@ impl Core {
         if makes_something(op) {
             self.need_space(ENTRY_BYTES)?;
         }
+        let credit = self.need_credit_for(op, progress)?;
         for dir in op.directories() {
             self.need_thawed(dir)?;
         }
@@ -366,7 +361,7 @@ impl Core {
                 if let Some(dir) = view.not_loaded.get() {
                     return Err(Step::Wait(self.load_more(dir)));
                 }
-                let seq = self.ship(op, kind)?;
+                let seq = self.ship(op, kind, credit)?;
                 progress.ship = Some(Ship::Sent(seq));
                 Err(Step::Wait(WaitKey::Ship(seq)))
             }
@@ -390,7 +385,7 @@ impl Core {
             Some(Ship::Sent(seq)) => Err(Step::Wait(WaitKey::Ship(*seq))),
             Some(Ship::Answered(result)) => result.map(drop).map_err(Step::from),
             None => {
-                let seq = self.ship(&Op::TellOwner { ino }, OperationKind::Setattr)?;
+                let seq = self.ship(&Op::TellOwner { ino }, OperationKind::Setattr, Vec::new())?;
                 progress.ship = Some(Ship::Sent(seq));
                 Err(Step::Wait(WaitKey::Ship(seq)))
             }
@@ -427,7 +422,9 @@ impl Core {
     }
 
     /// Sends an operation to the master, after everything it builds on.
-    fn ship(&mut self, op: &Op, kind: OperationKind) -> Try<OpSeq> {
+    ///
+    /// `spent` is the credit that goes with it.
+    fn ship(&mut self, op: &Op, kind: OperationKind, spent: Vec<Credit>) -> Try<OpSeq> {
         let mut frozen = op.directories();
         for ino in self.subjects(op) {
             if let Place::Covered(parent, _) = self.place(ino) {
@@ -470,7 +467,9 @@ impl Core {
         self.last_op = OpSeq(self.last_op.0 + 1);
         let seq = self.last_op;
         let wall = self.clock.wall;
-        self.shipped.insert(seq, Shipped { op: op.clone(), frozen, removes, wall, names_noted: false });
+        self.ship_credit(&spent);
+        self.shipped
+            .insert(seq, Shipped { op: op.clone(), frozen, removes, wall, names_noted: false, spent });
         self.unsynced_at_master = true;
         self.send_ship(seq);
         Ok(seq)
@@ -480,7 +479,8 @@ impl Core {
     pub(crate) fn send_ship(&mut self, seq: OpSeq) {
         let acked = self.shipped.keys().next().map_or(self.last_op, |first| OpSeq(first.0 - 1));
         let Some(shipped) = self.shipped.get(&seq) else { return };
-        let message = ToMaster::Ship { seq, acked, now: shipped.wall, op: shipped.op.clone() };
+        let (now, spent) = (shipped.wall, shipped.spent.clone());
+        let message = ToMaster::Ship { seq, acked, now, op: shipped.op.clone(), spent };
         self.send(message);
     }
 
@@ -567,6 +567,7 @@ impl Core {
     /// Applies and logs changes made here under EX, and takes the tokens of what they make.
     pub(crate) fn apply_local(&mut self, changes: Vec<Change>) {
         self.note_sole_orphans(&changes);
+        let own = self.own_usage_before(&changes);
         for mut change in changes {
             self.carry_atime(&mut change);
             match &change {
@@ -594,8 +595,12 @@ impl Core {
                 self.drop_deleted(*ino);
             }
             self.metrics.mutations.add(1);
+            if let Change::AddUsage { charge, bytes, inodes } = &change {
+                self.note_spent(*charge, *bytes, *inodes);
+            }
             self.log.append(change);
         }
+        self.note_own_usage(own);
         self.note_moves();
     }
 

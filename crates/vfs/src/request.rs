@@ -158,6 +158,16 @@ impl Request {
         }
     }
 
+    /// The file whose content it may have changed, other than by a write, which counts what it adds itself.
+    pub(crate) fn content_changed(&self) -> Option<Ino> {
+        match self {
+            Self::Allocate { ino, .. }
+            | Self::Copy { ino, .. }
+            | Self::SetAttr { ino, size: Some(_), .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
     /// Whether it looks for an inode under a name, rather than being about one that the kernel knows.
     pub(crate) fn finds_by_name(&self) -> bool {
         match self {
@@ -324,6 +334,8 @@ pub struct Attr {
     pub gid: u32,
     pub rdev: u32,
     pub size: u64,
+    /// The directory tree that it is charged to, 0 for none.
+    pub tree: u32,
     /// Bytes stored.
     pub stored_bytes: u64,
     pub atime: Timespec,

@@ -1,7 +1,7 @@
 //! Requests that wait, and what for.
 
 use meta::{FsError, Inode, OpReply};
-use types::{BatchSeq, Ino, Micros, OpSeq, ResourceId};
+use types::{Account, BatchSeq, Ino, Micros, OpSeq, ResourceId};
 use wire::{ByteLock, FetchWhat, Want};
 
 use crate::request::{Reply, Request};
@@ -33,6 +33,8 @@ pub enum WaitKey {
     Durable,
     /// Inode numbers or segments.
     Numbers,
+    /// The master's answer to who asked for credit of the account.
+    Credit(Account),
     /// The master's answer to a lock request.
     Lock(u64),
     /// Being a member.
@@ -67,6 +69,12 @@ pub struct Progress {
     pub sync: Option<BatchSeq>,
     /// Whether what it did must be durable before it is answered, whatever the mount's options.
     pub must_sync: bool,
+    /// Whether no limits of accounts bind whoever asks.
+    pub is_exempt: bool,
+    /// The account of which no more is left.
+    pub refused_credit: Option<Account>,
+    /// Whether content that has become less was flushed for it, as what it adds needs the room.
+    pub shrunk_flushed: bool,
     /// Whether its content is flushed.
     pub flushed: bool,
     /// How often it tried to copy.
@@ -124,6 +132,9 @@ impl Progress {
             done: None,
             sync: None,
             must_sync: false,
+            is_exempt: false,
+            refused_credit: None,
+            shrunk_flushed: false,
             flushed: false,
             copy_tries: 0,
             copy_flushed: false,

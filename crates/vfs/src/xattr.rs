@@ -1,19 +1,36 @@
-//! Extended attributes, reading. Writing runs as an operation.
+//! Extended attributes. Writing runs as an operation.
 
-use meta::ops::check_xattr_name;
-use meta::{FsError, InodeAttr, Xattrs};
+use meta::ops::{AttrSet, XattrMode, check_xattr_name};
+use meta::{FsError, InodeAttr, Op, Xattrs};
 use obs::OperationKind;
 use types::{Ino, LockMode, Name, ResourceId};
 use wire::{FetchWhat, Want};
 
 use crate::cache::Place;
 use crate::core::Core;
+use crate::namespace::checked;
 use crate::request::Reply;
 use crate::wait::{Progress, Step, Try};
 
+/// How the number of a directory tree is read and set. It is shown by no list, and kept with the inode.
+const TREE_XATTR: &[u8] = b"trusted.holdfast.tree";
+
+/// The operation that charges an inode to the tree whose number is given in decimal, 0 for none.
+fn set_tree(ino: Ino, value: &[u8]) -> Result<Op, FsError> {
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    let tree = Some(number.ok_or(FsError::Invalid)?);
+    Ok(Op::SetAttr { ino, set: AttrSet { tree, ..AttrSet::default() } })
+}
+
 impl Core {
     pub(crate) fn try_getxattr(&mut self, ino: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
-        let name = crate::namespace::checked(name)?;
+        let name = checked(name)?;
+        if name.as_bytes() == TREE_XATTR {
+            return match self.attr_of(ino, progress)?.0.tree {
+                0 => Err(FsError::NoAttribute.into()),
+                tree => Ok(Reply::Data(tree.to_string().into_bytes())),
+            };
+        }
         check_xattr_name(&name)?;
         let list = self.xattrs(ino, progress)?;
         self.metrics.operations_local.add(OperationKind::Getxattr, 1);
@@ -21,6 +38,35 @@ impl Core {
             Some((_, value)) => Ok(Reply::Data(value.into_vec())),
             None => Err(FsError::NoAttribute.into()),
         }
+    }
+
+    pub(crate) fn try_setxattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
+        let name = checked(name)?;
+        self.need_place(ino)?;
+        let op = match name.as_bytes() == TREE_XATTR {
+            true => set_tree(ino, value)?,
+            false => Op::SetXattr { ino, name, value: value.into(), mode },
+        };
+        self.run_op(&op, OperationKind::Setxattr, progress)?;
+        self.finish(Reply::Done, progress)
+    }
+
+    pub(crate) fn try_removexattr(&mut self, ino: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+        let name = checked(name)?;
+        self.need_place(ino)?;
+        let op = match name.as_bytes() == TREE_XATTR {
+            true => set_tree(ino, b"0")?,
+            false => Op::RemoveXattr { ino, name },
+        };
+        self.run_op(&op, OperationKind::Removexattr, progress)?;
+        self.finish(Reply::Done, progress)
     }
 
     pub(crate) fn try_listxattr(

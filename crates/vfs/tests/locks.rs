@@ -49,14 +49,9 @@ fn told_to_a_new_master(request: Request) -> Vec<ByteLock> {
     core.link_down(later);
     core.hello(later, 1, 1, String::new(), String::new());
     sent(&mut core);
-    let FromMaster::Welcome { node, lease_us, token_share, cookie_key, batch_applied, .. } =
-        welcome(10_000_000_000)
-    else {
-        unreachable!()
-    };
-    let epoch = Epoch(2);
-    let again =
-        FromMaster::Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert: true };
+    let mut again = welcome(10_000_000_000);
+    let FromMaster::Welcome { epoch, reassert, .. } = &mut again else { unreachable!() };
+    (*epoch, *reassert) = (Epoch(2), true);
     core.handle_message(later, again);
     let mut told = Vec::new();
     while let Some(output) = core.poll_output() {

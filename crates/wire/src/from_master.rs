@@ -3,7 +3,8 @@
 use chunk::ExtentMap;
 use meta::{Change, Content, Cookie, Dirent, FsError, Inode, InodeAttr, OpReply};
 use types::{
-    BatchSeq, Epoch, Ino, LockMode, Name, NodeId, OpSeq, ResourceId, SegmentId, codec_enum, codec_struct,
+    Account, BatchSeq, Credit, Epoch, Ino, LockMode, Name, NodeId, OpSeq, ResourceId, SegmentId, codec_enum,
+    codec_struct,
 };
 
 use crate::to_master::ByteLock;
@@ -27,6 +28,10 @@ pub enum FromMaster {
         batch_applied: BatchSeq,
         /// Whether the node must re-assert its tokens.
         reassert: bool,
+        /// Number of the list of accounts, as in `Limited`.
+        limits: u64,
+        /// Accounts that have limits.
+        limited: Vec<Account>,
     },
     /// The node is no member, and why. The connection ends.
     Refused {
@@ -167,11 +172,32 @@ pub enum FromMaster {
         /// The file.
         ino: Ino,
     },
+    /// Says which accounts have limits: nothing more is promised on their behalf without credit.
+    Limited {
+        /// Number to acknowledge.
+        version: u64,
+        /// All of them.
+        accounts: Vec<Account>,
+    },
+    /// Answers [`crate::ToMaster::AskCredit`].
+    Credited {
+        /// What is granted, which may be more or less than what was asked for.
+        credit: Credit,
+        /// Whether this is all that is left, here and on all other nodes.
+        refused: bool,
+    },
+    /// Asks for credit back.
+    RecallCredit {
+        /// Number to answer.
+        seq: u64,
+        /// Whose.
+        account: Account,
+    },
 }
 
 impl FromMaster {
     /// Labels of the kinds, in the order of [`FromMaster::kind`].
-    pub const KINDS: [&'static str; 18] = [
+    pub const KINDS: [&'static str; 21] = [
         "welcome",
         "refused",
         "pong",
@@ -190,6 +216,9 @@ impl FromMaster {
         "changed",
         "barrier",
         "tell_closes",
+        "limited",
+        "credited",
+        "recall_credit",
     ];
 
     /// Index of the message's kind in [`FromMaster::KINDS`].
@@ -213,12 +242,15 @@ impl FromMaster {
             Self::Changed { .. } => 15,
             Self::Barrier { .. } => 16,
             Self::TellCloses { .. } => 17,
+            Self::Limited { .. } => 18,
+            Self::Credited { .. } => 19,
+            Self::RecallCredit { .. } => 20,
         }
     }
 }
 
 codec_enum!(FromMaster, "message from the master", {
-    1 => Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert },
+    1 => Welcome { node, epoch, lease_us, token_share, cookie_key, batch_applied, reassert, limits, limited },
     2 => Refused { reason },
     3 => Pong { token_share },
     4 => Acquired { request, error, grants, seen, glimpse },
@@ -236,6 +268,9 @@ codec_enum!(FromMaster, "message from the master", {
     16 => Changed { seq, changes },
     17 => Barrier { seq, segments },
     18 => TellCloses { seq, ino },
+    19 => Limited { version, accounts },
+    20 => Credited { credit, refused },
+    21 => RecallCredit { seq, account },
 });
 
 /// A right given, and what it is a right on.

@@ -19,7 +19,7 @@ impl ToMaster {
     /// Hands the message to `each` in parts that fit frames, in the order to send them.
     pub fn split(self, mut each: impl FnMut(Self)) {
         match self {
-            Self::Batch { seq, mut kept, changes, sync } => {
+            Self::Batch { seq, mut kept, changes, sync, spent } => {
                 while kept.len() > LIST_MAX {
                     let rest = kept.split_off(LIST_MAX);
                     each(Self::BatchPart { seq, kept, changes: Vec::new() });
@@ -30,7 +30,7 @@ impl ToMaster {
                 for changes in parts {
                     each(Self::BatchPart { seq, kept: std::mem::take(&mut kept), changes });
                 }
-                each(Self::Batch { seq, kept, changes: last, sync });
+                each(Self::Batch { seq, kept, changes: last, sync, spent });
             }
             Self::Reassert { part, done } => split_reassertion(part, done, each),
             Self::Disown { mut segments } => {
@@ -96,6 +96,10 @@ fn split_reassertion(part: ReassertPart, done: bool, mut each: impl FnMut(ToMast
         ReassertPart::Locks { list } => {
             parts_of(list).into_iter().map(|list| ReassertPart::Locks { list }).collect()
         }
+        ReassertPart::Credit { list, mut shipped } => parts_of(list)
+            .into_iter()
+            .map(|list| ReassertPart::Credit { list, shipped: std::mem::take(&mut shipped) })
+            .collect(),
     };
     let last = parts.len() - 1;
     for (index, part) in parts.into_iter().enumerate() {

@@ -2,7 +2,8 @@
 
 use meta::{Change, Content, Op};
 use types::{
-    BatchSeq, Epoch, Ino, LockMode, NodeId, OpSeq, ResourceId, SegmentId, Timespec, codec_enum, codec_struct,
+    BatchSeq, Credit, Epoch, Ino, LockMode, NodeId, OpSeq, ResourceId, SegmentId, Timespec, codec_enum,
+    codec_struct,
 };
 
 /// A message from a node to the master.
@@ -66,6 +67,8 @@ pub enum ToMaster {
         now: Timespec,
         /// The operation.
         op: Op,
+        /// Credit that goes with it, of accounts that have limits, whatever comes of it.
+        spent: Vec<Credit>,
     },
     /// A piece of the write-behind log.
     Batch {
@@ -77,6 +80,8 @@ pub enum ToMaster {
         changes: Vec<Change>,
         /// Whether [`crate::FromMaster::Durable`] is awaited by somebody.
         sync: bool,
+        /// Credit that its changes use, of accounts that have limits; below zero: that they give back.
+        spent: Vec<Credit>,
     },
     /// Gives rights up: the answer to a revoke, or by itself.
     Release {
@@ -156,6 +161,27 @@ pub enum ToMaster {
         /// As in `Batch`.
         changes: Vec<Change>,
     },
+    /// Asks for credit of an account that has limits.
+    AskCredit {
+        /// How much at least.
+        want: Credit,
+        /// The sender's clock, for times of grace.
+        now: Timespec,
+        /// Whether it is granted whatever is left: somebody whom limits do not bind has used it.
+        force: bool,
+    },
+    /// Answers [`crate::FromMaster::RecallCredit`].
+    CreditKept {
+        /// Number of the recall.
+        seq: u64,
+        /// What the sender has promised already and not told, without what was granted after it was asked.
+        kept: Credit,
+    },
+    /// Acknowledges [`crate::FromMaster::Limited`].
+    LimitsTaken {
+        /// Its number.
+        version: u64,
+    },
 }
 
 codec_enum!(ToMaster, "message to the master", {
@@ -164,8 +190,8 @@ codec_enum!(ToMaster, "message to the master", {
     3 => Acquire { request, want, ahead },
     4 => More { dir, after },
     5 => Fetch { request, what },
-    6 => Ship { seq, acked, now, op },
-    7 => Batch { seq, kept, changes, sync },
+    6 => Ship { seq, acked, now, op, spent },
+    7 => Batch { seq, kept, changes, sync, spent },
     8 => Release { list, open },
     9 => Closed { ino },
     10 => Forgotten { seq, open },
@@ -179,11 +205,14 @@ codec_enum!(ToMaster, "message to the master", {
     18 => Barriered { seq },
     19 => ClosesTold { seq },
     20 => BatchPart { seq, kept, changes },
+    21 => AskCredit { want, now, force },
+    22 => CreditKept { seq, kept },
+    23 => LimitsTaken { version },
 });
 
 impl ToMaster {
     /// Labels of the kinds, in the order of [`ToMaster::kind`].
-    pub const KINDS: [&'static str; 20] = [
+    pub const KINDS: [&'static str; 23] = [
         "hello",
         "ping",
         "acquire",
@@ -204,6 +233,9 @@ impl ToMaster {
         "barriered",
         "closes_told",
         "batch_part",
+        "ask_credit",
+        "credit_kept",
+        "limits_taken",
     ];
 
     /// Index of the message's kind in [`ToMaster::KINDS`].
@@ -229,6 +261,9 @@ impl ToMaster {
             Self::Barriered { .. } => 17,
             Self::ClosesTold { .. } => 18,
             Self::BatchPart { .. } => 19,
+            Self::AskCredit { .. } => 20,
+            Self::CreditKept { .. } => 21,
+            Self::LimitsTaken { .. } => 22,
         }
     }
 }
@@ -425,8 +460,15 @@ pub enum ReassertPart {
         /// The locks.
         list: Vec<ByteLock>,
     },
+    /// Credit, all of it: what may still be promised, and what was promised and is not committed.
+    Credit {
+        /// By account.
+        list: Vec<Credit>,
+        /// What went with operations that have no answer.
+        shipped: Vec<(OpSeq, Vec<Credit>)>,
+    },
 }
 
 codec_enum!(ReassertPart, "part of a re-assertion", {
-    1 => Tokens { list }, 2 => Open { list }, 3 => Locks { list },
+    1 => Tokens { list }, 2 => Open { list }, 3 => Locks { list }, 4 => Credit { list, shipped },
 });

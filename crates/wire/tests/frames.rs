@@ -3,7 +3,9 @@
 
 use chunk::{Extent, ExtentMap, Run};
 use meta::{Change, Content};
-use types::{BatchSeq, Decode, Encode, Ino, LockMode, Name, ResourceId, SegmentId, Timespec};
+use types::{
+    Account, BatchSeq, Credit, Decode, Encode, Ino, LockMode, Name, ResourceId, SegmentId, Timespec,
+};
 use wire::{
     BYTE_MAX, ByteLock, FRAME_HEADER_LEN, FRAME_LEN_MAX, FrameHeader, FromMaster, LockKind, LockOwner,
     ReassertPart, ToMaster,
@@ -60,7 +62,13 @@ fn a_batch_of_any_size_goes_in_parts_that_make_it_up() {
     changes.extend((0..50_000).map(|n| Change::AddLive { segment: SegmentId(FAR - n), bytes: i64::MIN }));
     let kept = rights(35_000);
     let seq = BatchSeq(FAR);
-    let mut parts = sent(ToMaster::Batch { seq, kept: kept.clone(), changes: changes.clone(), sync: true });
+    let mut parts = sent(ToMaster::Batch {
+        seq,
+        kept: kept.clone(),
+        changes: changes.clone(),
+        sync: true,
+        spent: Vec::new(),
+    });
     let Some(ToMaster::Batch { kept: last_kept, changes: last, sync: true, .. }) = parts.pop() else {
         panic!("the batch itself comes last")
     };
@@ -80,7 +88,8 @@ fn a_batch_of_any_size_goes_in_parts_that_make_it_up() {
 #[test]
 fn a_small_batch_and_an_empty_one_stay_whole() {
     for changes in [Vec::new(), vec![inline(1)]] {
-        let batch = ToMaster::Batch { seq: BatchSeq(1), kept: rights(1), changes, sync: false };
+        let batch =
+            ToMaster::Batch { seq: BatchSeq(1), kept: rights(1), changes, sync: false, spent: Vec::new() };
         assert_eq!(sent(batch.clone()), [batch]);
     }
 }
@@ -99,9 +108,12 @@ fn re_assertions_of_any_size_are_done_with_their_last_part() {
     let locks: Vec<ByteLock> = (0..100_000).map(lock).collect();
     let open: Vec<Ino> = (0..300_000).map(|n| Ino(FAR - n)).collect();
     let tokens = rights(300_000);
+    let credit = |n| Credit { account: Account::User(u32::MAX - n), bytes: i64::MIN, inodes: i64::MIN };
+    let credits: Vec<Credit> = (0..50_000).map(credit).collect();
     for (part, done) in [
         (ReassertPart::Tokens { list: tokens.clone() }, false),
         (ReassertPart::Open { list: open.clone() }, false),
+        (ReassertPart::Credit { list: credits.clone(), shipped: Vec::new() }, false),
         (ReassertPart::Locks { list: locks.clone() }, true),
         (ReassertPart::Locks { list: Vec::new() }, true),
     ] {
@@ -111,11 +123,15 @@ fn re_assertions_of_any_size_are_done_with_their_last_part() {
         assert_eq!(dones.iter().filter(|done| **done).count(), usize::from(done));
         assert_eq!(dones.last(), Some(&done));
         let (mut all_tokens, mut all_open, mut all_locks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all_credits = Vec::new();
         for message in parts {
             match message {
                 ToMaster::Reassert { part: ReassertPart::Tokens { list }, .. } => all_tokens.extend(list),
                 ToMaster::Reassert { part: ReassertPart::Open { list }, .. } => all_open.extend(list),
                 ToMaster::Reassert { part: ReassertPart::Locks { list }, .. } => all_locks.extend(list),
+                ToMaster::Reassert { part: ReassertPart::Credit { list, .. }, .. } => {
+                    all_credits.extend(list)
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -123,6 +139,7 @@ fn re_assertions_of_any_size_are_done_with_their_last_part() {
             ReassertPart::Tokens { list } => assert_eq!(all_tokens, list),
             ReassertPart::Open { list } => assert_eq!(all_open, list),
             ReassertPart::Locks { list } => assert_eq!(all_locks, list),
+            ReassertPart::Credit { list, .. } => assert_eq!(all_credits, list),
         }
     }
 }

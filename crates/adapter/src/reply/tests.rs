@@ -18,6 +18,7 @@ fn attr(ino: u64) -> Attr {
         gid: 20,
         rdev: 0,
         size: 100,
+        tree: 0,
         stored_bytes: 100,
         atime: time(1),
         mtime: time(2),

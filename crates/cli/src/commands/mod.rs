@@ -5,6 +5,7 @@ pub mod format;
 pub mod fsck;
 pub mod install;
 pub mod mount;
+pub mod quota;
 pub mod scrub;
 pub mod stat;
 pub mod status;

@@ -18,6 +18,7 @@ mod mappings;
 mod old_volumes;
 mod owners;
 mod privileges;
+mod quotas;
 mod read_only;
 mod scrub;
 mod system_mounts;

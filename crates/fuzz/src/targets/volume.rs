@@ -105,7 +105,7 @@ fn use_it(records: &[(&[u8], &[u8])], changed: &[(&[u8], &[u8])]) -> String {
             for op in operations(ino, key, value) {
                 seq += 1;
                 let (acked, now) = (OpSeq(seq - 1), Timespec::default());
-                world.say(node, ToMaster::Ship { seq: OpSeq(seq), acked, now, op });
+                world.say(node, ToMaster::Ship { seq: OpSeq(seq), acked, now, op, spent: Vec::new() });
             }
         }
     }
@@ -117,7 +117,7 @@ fn use_it(records: &[(&[u8], &[u8])], changed: &[(&[u8], &[u8])]) -> String {
         for op in operations(Ino::ROOT, key, value) {
             seq += 1;
             let (acked, now) = (OpSeq(seq - 1), Timespec::default());
-            world.say(node, ToMaster::Ship { seq: OpSeq(seq), acked, now, op });
+            world.say(node, ToMaster::Ship { seq: OpSeq(seq), acked, now, op, spent: Vec::new() });
         }
     }
     world.rest(types::Micros(4_000_000));

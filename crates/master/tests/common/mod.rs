@@ -103,7 +103,8 @@ impl Rig {
     pub fn hold_root(&mut self, peer: PeerId) {
         let op = make(Ino(99), b"first", FileKind::File, b"");
         let now = Timespec::default();
-        let outputs = self.tell(peer, ToMaster::Ship { seq: OpSeq(1), acked: OpSeq(0), now, op });
+        let outputs =
+            self.tell(peer, ToMaster::Ship { seq: OpSeq(1), acked: OpSeq(0), now, op, spent: Vec::new() });
         let is_granted = |output: &Output| match output {
             Output::Send { message: FromMaster::Shipped { grants, .. }, .. } => {
                 grants.iter().any(|g| g.resource == ResourceId::dir(Ino::ROOT) && g.mode == LockMode::Ex)
@@ -124,7 +125,10 @@ impl Rig {
 
     pub fn add_live(&mut self, peer: PeerId, seq: u64, segment: SegmentId, bytes: i64) {
         let changes = vec![Change::AddLive { segment, bytes }];
-        self.tell(peer, ToMaster::Batch { seq: BatchSeq(seq), kept: Vec::new(), changes, sync: false });
+        self.tell(
+            peer,
+            ToMaster::Batch { seq: BatchSeq(seq), kept: Vec::new(), changes, sync: false, spent: Vec::new() },
+        );
     }
 
     pub fn record(&self, segment: SegmentId) -> Option<SegmentRecord> {

@@ -112,7 +112,7 @@ impl<V: View> Move<'_, V> {
             self.parents.move_subdirectory()?;
         }
         let subject = Subject::of_entry(self.view, parent, source.cookie, source.entry)?;
-        check_tree(&subject, self.parents.of_new_name())?;
+        self.parents.check_trees(&[&subject])?;
         let mut changes = vec![Change::DeleteEntry { parent, cookie: source.cookie, name: name.clone() }];
         changes.extend(removed);
         changes.extend(self.put_under(subject, new_parent, cookie, new_name));
@@ -138,8 +138,7 @@ impl<V: View> Move<'_, V> {
         let (old_cookie, new_cookie) = (source.cookie, target.cookie);
         let source = Subject::of_entry(self.view, parent, old_cookie, source.entry)?;
         let target = Subject::of_entry(self.view, new_parent, new_cookie, target.entry)?;
-        check_tree(&source, self.parents.of_new_name())?;
-        check_tree(&target, &self.parents.old)?;
+        self.parents.check_trees(&[&source, &target])?;
         let mut changes = self.put_under(source, new_parent, new_cookie, new_name);
         changes.extend(self.put_under(target, parent, old_cookie, name));
         changes.extend(self.parents.into_changes(self.context));
@@ -199,6 +198,17 @@ impl Parents {
         self.new.as_mut().unwrap_or(&mut self.old)
     }
 
+    /// An inode stays in the tree that it is charged to: only root takes it out, by number. The uppermost directory of a tree goes where
+    /// the directory that it is in could go.
+    fn check_trees(&self, moved: &[&Subject]) -> Result<(), FsError> {
+        let Some(new) = &self.new else { return Ok(()) };
+        let (old, new) = (self.old.inode.attr.tree, new.inode.attr.tree);
+        match old == new || moved.len() == 1 && moved[0].inode.attr.tree == new {
+            true => Ok(()),
+            false => Err(FsError::CrossTree),
+        }
+    }
+
     /// A subdirectory goes from the old directory to the new one.
     fn move_subdirectory(&mut self) -> Result<(), FsError> {
         let Some(new) = &mut self.new else { return Ok(()) };
@@ -224,11 +234,6 @@ impl Parents {
 
 fn is_directory(entry: &Dirent) -> bool {
     entry.kind() == FileKind::Directory
-}
-
-/// An inode stays in the tree that it is charged to: only root takes it out, by name.
-fn check_tree(subject: &Subject, dir: &Parent) -> Result<(), FsError> {
-    if subject.inode.attr.tree == dir.inode.attr.tree { Ok(()) } else { Err(FsError::CrossTree) }
 }
 
 /// Both names are links of one inode: rename(2) does nothing.

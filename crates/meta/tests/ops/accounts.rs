@@ -70,6 +70,9 @@ fn what_is_made_in_a_tree_is_charged_to_it_and_stays_there() {
     }
     volume.change(&rename(10, "in", 13, "in", RenameMode::Replace));
     volume.change(&link(12, 10, "again"));
+    volume.change(&rename(1, "t", 1, "t2", RenameMode::Replace));
+    volume.change(&mkdir(1, "elsewhere", 15));
+    volume.change(&rename(1, "t2", 15, "t", RenameMode::Replace));
     volume.change(&tree(12, 0));
     assert_eq!(inodes_of(&volume, Account::Tree(5)), 3, "taken out by number");
 }

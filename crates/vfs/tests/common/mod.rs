@@ -32,6 +32,8 @@ pub fn welcome(lease_us: u64) -> FromMaster {
         cookie_key: [9; 16].into(),
         batch_applied: BatchSeq(0),
         reassert: false,
+        limits: 0,
+        limited: Vec::new(),
     }
 }
 

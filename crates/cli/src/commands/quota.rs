@@ -1,0 +1,230 @@
+//! `holdfast quota`.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value as Json;
+use volume::Volume;
+
+use crate::args::{QuotaArgs, QuotaCommand, QuotaReportArgs, QuotaSetArgs, QuotaTreeArgs};
+use crate::backend;
+use crate::commands::scrub::volume_of;
+use crate::failure::{Failure, with_causes};
+use crate::units::show_size;
+
+/// Shows what accounts use, sets limits, or makes a directory a tree of its own.
+pub fn run(args: &QuotaArgs) -> Result<(), Failure> {
+    match &args.command {
+        QuotaCommand::Report(args) => report(args),
+        QuotaCommand::Set(args) => set(args),
+        QuotaCommand::Tree(args) => tree(args),
+    }
+}
+
+/// An account as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    User,
+    Group,
+    Tree,
+}
+
+fn report(args: &QuotaReportArgs) -> Result<(), Failure> {
+    let (volume, socket) = master_of(&args.volume)?;
+    let document = asked(backend::ask(&volume, &socket, "quota"))?;
+    if args.json {
+        println!("{document:#}");
+        return Ok(());
+    }
+    println!(
+        "{:<24} {:>12} {:>12} {:>12} {:>10} {:>10} {:>10}",
+        "ACCOUNT", "USED", "SOFT", "HARD", "INODES", "SOFT", "HARD"
+    );
+    let accounts = document["accounts"].as_array().into_iter().flatten();
+    accounts.for_each(print_account);
+    Ok(())
+}
+
+fn print_account(account: &Json) {
+    let number = |value: &Json| value.as_u64().unwrap_or(0);
+    let size = |value: &Json| if number(value) == 0 { "-".to_owned() } else { show_size(number(value)) };
+    let count = |value: &Json| if number(value) == 0 { "-".to_owned() } else { number(value).to_string() };
+    let (bytes, inodes) = (&account["limits"]["bytes"], &account["limits"]["inodes"]);
+    println!(
+        "{:<24} {:>12} {:>12} {:>12} {:>10} {:>10} {:>10}{}",
+        shown(account["account"].as_str().unwrap_or("?")),
+        show_size(number(&account["bytes"])),
+        size(&bytes["soft"]),
+        size(&bytes["hard"]),
+        number(&account["inodes"]),
+        count(&inodes["soft"]),
+        count(&inodes["hard"]),
+        if [bytes, inodes].iter().any(|limit| number(&limit["exceeded_since_unix_seconds"]) > 0) {
+            "  soft limit exceeded"
+        } else {
+            ""
+        }
+    );
+}
+
+/// An account by its name, where it has one.
+fn shown(account: &str) -> String {
+    let Some((kind, id)) = account.split_once(':') else { return account.to_owned() };
+    let database = match kind {
+        "user" => "passwd",
+        "group" => "group",
+        _ => return account.to_owned(),
+    };
+    name_in(database, id, 0).map_or_else(|| account.to_owned(), |name| format!("{kind}:{name}"))
+}
+
+fn set(args: &QuotaSetArgs) -> Result<(), Failure> {
+    let account = account_of(&args.account)?;
+    let (volume, socket) = master_of(&args.volume)?;
+    let current = asked(backend::ask(&volume, &socket, "quota"))?;
+    let found = current["accounts"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|known| known["account"] == account.as_str());
+    let now =
+        |what: &str, which: &str| found.map_or(0, |found| found["limits"][what][which].as_u64().unwrap_or(0));
+    let limit = |what: &str, hard: Option<u64>, soft: Option<u64>| {
+        let hard = hard.unwrap_or_else(|| now(what, "hard"));
+        let soft = soft.unwrap_or_else(|| now(what, "soft"));
+        if hard != 0 && soft > hard {
+            return Err(Failure::usage(format!("the soft limit on {what} is above the hard one")));
+        }
+        let known = now(what, "grace_seconds");
+        let grace = args.grace.map_or(if known == 0 { GRACE_SECS } else { known }, |grace| grace.as_secs());
+        Ok(format!("{hard} {soft} {grace}"))
+    };
+    let bytes = limit("bytes", args.bytes, args.soft_bytes)?;
+    let inodes = limit("inodes", args.inodes, args.soft_inodes)?;
+    asked(backend::ask(&volume, &socket, &format!("quota-set {account} {bytes} {inodes}")))?;
+    Ok(())
+}
+
+/// Charges a directory and all below it to a tree of its own, or to none.
+fn tree(args: &QuotaTreeArgs) -> Result<(), Failure> {
+    let failed =
+        |path: &Path, error: std::io::Error| Failure::problem(format!("{}: {error}", path.display()));
+    let metadata = fs::symlink_metadata(&args.dir).map_err(|error| failed(&args.dir, error))?;
+    if !metadata.is_dir() {
+        return Err(Failure::usage(format!("{}: not a directory", args.dir.display())));
+    }
+    let number = match args.remove {
+        true => 0,
+        // Inode numbers are never reused, and so are these.
+        false => u32::try_from(metadata.ino()).map_err(|_| {
+            Failure::problem(format!("{}: its inode number is too large to name a tree", args.dir.display()))
+        })?,
+    };
+    let mut directories = vec![args.dir.clone()];
+    let (mut count, device) = (0u64, metadata.dev());
+    // A directory before what is in it: what is made meanwhile inherits.
+    while let Some(dir) = directories.pop() {
+        assign(&dir, number)?;
+        count += 1;
+        for entry in fs::read_dir(&dir).map_err(|error| failed(&dir, error))? {
+            let path = entry.map_err(|error| failed(&dir, error))?.path();
+            let found = match fs::symlink_metadata(&path) {
+                Ok(found) => found,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed(&path, error)),
+            };
+            if found.dev() != device {
+                continue;
+            }
+            if found.is_dir() {
+                directories.push(path);
+            } else {
+                assign(&path, number)?;
+                count += 1;
+            }
+        }
+    }
+    match number {
+        0 => println!("{count} inodes belong to no tree"),
+        number => println!("{count} inodes belong to tree:{number}"),
+    }
+    Ok(())
+}
+
+fn assign(path: &Path, number: u32) -> Result<(), Failure> {
+    let value = number.to_string();
+    match rustix::fs::lsetxattr(path, TREE_XATTR, value.as_bytes(), rustix::fs::XattrFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+        Err(error) => Err(Failure::problem(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// `user:NAME`, `group:NAME`, `tree:DIR`, or a number instead of a name.
+fn account_of(text: &str) -> Result<String, Failure> {
+    let unknown = || Failure::usage(format!("{text:?} is none of user:NAME, group:NAME, tree:DIR"));
+    let (kind, name) = text.split_once(':').ok_or_else(unknown)?;
+    let (kind, label) = match kind {
+        "user" => (Kind::User, "user"),
+        "group" => (Kind::Group, "group"),
+        "tree" => (Kind::Tree, "tree"),
+        _ => return Err(unknown()),
+    };
+    if let Ok(number) = name.parse::<u32>() {
+        return Ok(format!("{label}:{number}"));
+    }
+    let number = match kind {
+        Kind::User => name_in("passwd", name, 2),
+        Kind::Group => name_in("group", name, 2),
+        Kind::Tree => tree_of(Path::new(name))?,
+    };
+    let number = number.ok_or_else(|| Failure::usage(format!("there is no {label} {name:?}")))?;
+    Ok(format!("{label}:{number}"))
+}
+
+fn tree_of(dir: &Path) -> Result<Option<String>, Failure> {
+    let mut value = [0; 16];
+    match rustix::fs::lgetxattr(dir, TREE_XATTR, &mut value[..]) {
+        Ok(len) => Ok(std::str::from_utf8(&value[..len]).ok().map(str::to_owned)),
+        Err(rustix::io::Errno::NODATA) => Err(Failure::usage(format!(
+            "{}: it is no tree; `holdfast quota tree` makes it one",
+            dir.display()
+        ))),
+        Err(error) => Err(Failure::problem(format!("{}: {error}", dir.display()))),
+    }
+}
+
+/// A field of an entry of the system's databases, wherever they are kept.
+fn name_in(database: &str, key: &str, field: usize) -> Option<String> {
+    let output = Command::new("getent")
+        .args(["--", database, key])
+        .stderr(Stdio::null())
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let line = String::from_utf8(output.stdout).ok()?;
+    line.lines().next()?.split(':').nth(field).map(str::to_owned)
+}
+
+fn master_of(given: &Path) -> Result<(Volume, String), Failure> {
+    let path: PathBuf = volume_of(given);
+    let volume = Volume::open(&path).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let socket = backend::master_socket(&volume).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let socket = socket
+        .ok_or_else(|| Failure::unable("the volume is not mounted: no node says that it is its master"))?;
+    Ok((volume, socket))
+}
+
+fn asked(answer: Result<Json, backend::ControlError>) -> Result<Json, Failure> {
+    let document = answer.map_err(|error| Failure::problem(with_causes(&error)))?;
+    match document["error"].as_str() {
+        Some(error) => Err(Failure::problem(error)),
+        None => Ok(document),
+    }
+}
+
+/// How the number of a tree is read and set; only root can.
+const TREE_XATTR: &str = "trusted.holdfast.tree";
+/// Time of grace unless another is given: a week, as with quotas elsewhere.
+const GRACE_SECS: u64 = 7 * 24 * 3600;

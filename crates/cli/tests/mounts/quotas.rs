@@ -1,0 +1,230 @@
+//! Limits of users, groups and trees: met by the call that asks for too much, on every mount, and never exceeded.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+
+use crate::lab::{Lab, Mount};
+
+const USER: u32 = 4711;
+const GROUP: u32 = 4712;
+const MIB: u64 = 1 << 20;
+
+/// A volume with two mounts and a directory `home` of the user's.
+fn with_home() -> Option<(Lab, Mount, Mount)> {
+    let lab = Lab::new()?;
+    fs::set_permissions(&lab.dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(a.path("home")).expect("made");
+    chown(a.path("home"), Some(USER), Some(GROUP)).expect("given");
+    Some((lab, a, b))
+}
+
+fn set(lab: &Lab, arguments: &[&str]) {
+    let all: Vec<&str> = ["quota", "set", "vol"].into_iter().chain(arguments.iter().copied()).collect();
+    lab.holdfast(&all).expect_success();
+}
+
+/// Lines of sh(1) as the user; what they print, and whether they ended well.
+fn as_user(lab: &Lab, script: &str) -> (String, bool) {
+    let mut command = lab.command("setpriv");
+    let (uid, gid) = (format!("--reuid={USER}"), format!("--regid={GROUP}"));
+    command.args([uid.as_str(), gid.as_str(), "--clear-groups", "sh", "-c", script]);
+    let output = command.output().expect("setpriv(1) is there");
+    let said = [output.stdout, output.stderr].concat();
+    (String::from_utf8_lossy(&said).into_owned(), output.status.success())
+}
+
+fn succeeds(lab: &Lab, script: &str) {
+    let (said, is_good) = as_user(lab, script);
+    assert!(is_good, "{script}: {said}");
+}
+
+fn is_refused(lab: &Lab, script: &str) {
+    let (said, is_good) = as_user(lab, script);
+    assert!(!is_good && said.contains("Disk quota exceeded"), "{script}: {said}");
+}
+
+/// What the volume says of an account.
+fn account(lab: &Lab, name: &str) -> Json {
+    let report = lab.holdfast(&["quota", "report", "vol", "--json"]).json();
+    let accounts = report["accounts"].as_array().expect("a list");
+    accounts.iter().find(|account| account["account"] == name).cloned().unwrap_or_default()
+}
+
+fn used(lab: &Lab, name: &str) -> (u64, u64) {
+    let account = account(lab, name);
+    (account["bytes"].as_u64().unwrap_or(0), account["inodes"].as_u64().unwrap_or(0))
+}
+
+/// Blocks and inodes below a directory, it included, that belong to the user.
+fn count(dir: &Path) -> (u64, u64) {
+    let own = |metadata: &fs::Metadata| if metadata.uid() == USER { (metadata.blocks(), 1) } else { (0, 0) };
+    let mut sum = own(&fs::symlink_metadata(dir).expect("there"));
+    for entry in fs::read_dir(dir).expect("listed") {
+        let path = entry.expect("listed").path();
+        let metadata = fs::symlink_metadata(&path).expect("there");
+        let (blocks, inodes) = if metadata.is_dir() { count(&path) } else { own(&metadata) };
+        sum = (sum.0 + blocks, sum.1 + inodes);
+    }
+    sum
+}
+
+/// The commit interval, and what it takes to log.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(2_500));
+}
+
+#[test]
+fn bytes_are_refused_by_the_write_that_is_one_too_many() {
+    let Some((lab, a, b)) = with_home() else { return };
+    set(&lab, &["user:4711", "--bytes", "4M"]);
+    succeeds(&lab, "dd if=/dev/zero of=a/home/x bs=64k count=48 status=none");
+    is_refused(&lab, "dd if=/dev/zero of=b/home/y bs=64k count=48 status=none");
+    let sizes = ["x", "y"].map(|name| fs::metadata(b.path("home").join(name)).expect("there").len());
+    assert_eq!(sizes.iter().sum::<u64>(), 4 * MIB, "to the last byte that fits");
+    // What is there may be written again, made durable, and copied over itself.
+    succeeds(&lab, "dd if=/dev/zero of=b/home/x bs=64k count=48 conv=notrunc,fsync status=none");
+    succeeds(&lab, "dd if=/dev/zero of=a/home/y bs=64k count=16 conv=fsync status=none");
+    for refused in [
+        "/bin/echo more than nothing > a/home/z",
+        "cp b/home/y b/home/z",
+        "/bin/echo x >> a/home/x",
+        "ln -s target b/home/l",
+    ] {
+        is_refused(&lab, refused);
+    }
+    // Room that is made on one mount is there on the other, when the call has returned.
+    succeeds(&lab, "truncate -s 1M a/home/x; dd if=/dev/zero of=b/home/z bs=64k count=32 status=none");
+    is_refused(&lab, "/bin/echo x >> b/home/z");
+    succeeds(&lab, "rm b/home/y; dd if=/dev/zero of=a/home/y bs=64k count=16 status=none");
+    is_refused(&lab, "/bin/echo x >> b/home/y");
+    // Root is counted and not bound; and what it used is not there for others.
+    fs::write(a.path("home/roots"), vec![1; MIB as usize]).expect("root is not bound");
+    chown(a.path("home/roots"), Some(USER), None).expect("nor is what it gives away");
+    is_refused(&lab, "/bin/echo x >> b/home/z");
+    let counter = |mount: &Mount, name: &str| mount.counters(&lab)[name].clone();
+    for (mount, name) in
+        [(&a, "credit_waits_total"), (&b, "credit_waits_total"), (&a, "master_credit_refused_total")]
+    {
+        assert_ne!(counter(mount, name), 0, "{name}");
+    }
+    settle();
+    let (blocks, inodes) = count(&a.path("home"));
+    assert_eq!(used(&lab, "user:4711"), (blocks * 512, inodes), "as a full count at rest has it");
+    assert_eq!(used(&lab, "user:4711").0, 5 * MIB);
+    drop((a, b));
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+#[test]
+fn inodes_are_refused_by_the_call_that_makes_one_too_many() {
+    let Some((lab, a, b)) = with_home() else { return };
+    set(&lab, &["group:4712", "--inodes", "20"]);
+    succeeds(
+        &lab,
+        "for n in $(seq 10); do : > a/home/a$n; done; for n in $(seq 9); do mkdir b/home/b$n; done",
+    );
+    for refused in ["touch a/home/x", "mkdir b/home/x", "mkfifo a/home/x", "ln -s a1 b/home/x"] {
+        is_refused(&lab, refused);
+    }
+    succeeds(&lab, "mv a/home/a1 a/home/b1/a1; ln b/home/b1/a1 b/home/again");
+    succeeds(&lab, "rm b/home/a2; touch a/home/x");
+    is_refused(&lab, "touch b/home/y");
+    // In a directory of another group that hands its own down it is that one's.
+    fs::create_dir(a.path("other")).expect("made");
+    fs::set_permissions(a.path("other"), std::os::unix::fs::PermissionsExt::from_mode(0o2777)).expect("set");
+    succeeds(&lab, "touch b/other/y");
+    set(&lab, &["group:4712", "--inodes", "0"]);
+    succeeds(&lab, "touch b/home/y a/home/z");
+    drop((a, b));
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+#[test]
+fn a_tree_has_limits_of_its_own_and_keeps_what_is_in_it() {
+    let Some((lab, a, b)) = with_home() else { return };
+    succeeds(
+        &lab,
+        "mkdir -p a/home/t/sub; echo 1 > a/home/t/sub/f; ln -s f a/home/t/sub/l; echo 2 > a/home/out",
+    );
+    let told = lab.holdfast(&["quota", "tree", "a/home/t"]).expect_success().out;
+    assert!(told.starts_with("4 inodes belong to tree:"), "{told}");
+    let tree = told.trim().rsplit(' ').next().expect("its number").to_owned();
+    set(&lab, &["tree:b/home/t", "--bytes", "1M", "--inodes", "6"]);
+    for script in ["mv a/home/out b/home/t/", "mv b/home/t/sub/f b/home/f", "mv a/home/t a/home/t2"] {
+        succeeds(&lab, script);
+    }
+    let (said, is_good) = as_user(&lab, "ln a/home/t2/sub/l a/home/l");
+    assert!(!is_good && said.contains("Invalid cross-device link"), "{said}");
+    is_refused(&lab, "dd if=/dev/zero of=b/home/t2/big bs=64k count=17 status=none");
+    succeeds(&lab, "touch a/home/t2/x");
+    is_refused(&lab, "touch b/home/t2/sub/y");
+    succeeds(&lab, "touch b/home/y");
+    settle();
+    // t2, sub, the link of one byte, out of two, x, and big: as many whole requests as fitted beside them.
+    assert_eq!(used(&lab, &tree), (15 * 65_536 + 3, 6));
+    lab.holdfast(&["quota", "tree", "b/home/t2", "--remove"]).expect_success();
+    succeeds(&lab, "touch b/home/t2/sub/y; mv a/home/t2/x a/home/x");
+    settle();
+    assert_eq!(used(&lab, &tree), (0, 0));
+    drop((a, b));
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+#[test]
+fn limits_outlive_the_master_and_both_nodes() {
+    let Some((lab, a, b)) = with_home() else { return };
+    set(&lab, &["user:4711", "--bytes", "2M", "--inodes", "12"]);
+    succeeds(&lab, "dd if=/dev/zero of=a/home/x bs=64k count=16 conv=fsync status=none");
+    succeeds(&lab, "dd if=/dev/zero of=b/home/y bs=64k count=8 status=none");
+    // Credit that is out goes with its node; what was promised on the other one still counts.
+    a.signal(Signal::KILL);
+    assert!(a.wait_for_end(Duration::from_secs(10)));
+    is_refused(&lab, "dd if=/dev/zero of=b/home/z bs=64k count=16 status=none");
+    assert_eq!(fs::metadata(b.path("home/z")).expect("there").len(), MIB / 2);
+    drop(a);
+    let a = lab.mount("a");
+    is_refused(&lab, "/bin/echo x >> a/home/z");
+    succeeds(&lab, "rm b/home/y; dd if=/dev/zero of=a/home/y bs=64k count=8 status=none");
+    drop((a, b));
+    let a = lab.mount("a");
+    is_refused(&lab, "/bin/echo x >> a/home/x");
+    assert_eq!(used(&lab, "user:4711"), (2 * MIB, 4));
+    drop(a);
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+#[test]
+fn a_soft_limit_may_be_exceeded_for_its_time_of_grace() {
+    let Some((lab, a, _b)) = with_home() else { return };
+    set(&lab, &["user:4711", "--soft-bytes", "1M", "--bytes", "2M", "--grace", "2"]);
+    let began = Instant::now();
+    succeeds(&lab, "dd if=/dev/zero of=a/home/x bs=64k count=20 status=none");
+    succeeds(&lab, "dd if=/dev/zero of=b/home/y bs=64k count=1 status=none");
+    assert!(began.elapsed() < Duration::from_secs(2), "the machine is too slow for this test");
+    while began.elapsed() < Duration::from_secs(4) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    is_refused(&lab, "dd if=/dev/zero of=b/home/z bs=64k count=4 status=none");
+    assert_ne!(account(&lab, "user:4711")["limits"]["bytes"]["exceeded_since_unix_seconds"], 0);
+    let table = lab.holdfast(&["quota", "report", "vol"]).expect_success().out;
+    assert!(
+        table.lines().any(|line| line.starts_with("user:4711") && line.ends_with("soft limit exceeded")),
+        "{table}"
+    );
+    fs::remove_file(a.path("home/x")).expect("removed");
+    succeeds(&lab, "dd if=/dev/zero of=b/home/z bs=64k count=4 status=none");
+    for wrong in
+        [vec!["user:nobody-at-all", "--bytes", "1M"], vec!["tree:a/home", "--bytes", "1M"], vec!["disk:1"]]
+    {
+        let all: Vec<&str> = ["quota", "set", "vol"].into_iter().chain(wrong).collect();
+        assert_eq!(lab.holdfast(&all).code, 1);
+    }
+    let mixed = lab.holdfast(&["quota", "set", "vol", "user:1", "--bytes", "1M", "--soft-bytes", "2M"]);
+    assert_eq!((mixed.code, mixed.err.contains("above the hard one")), (1, true), "{}", mixed.err);
+}

@@ -1,0 +1,510 @@
+//! Limits of accounts, and the credit that nodes have.
+//!
+//! Invariant: what an account uses, and all credit of it that nodes have or have put into operations that are under way, are within its
+//! limit together; or some of it was there before the limit, or is root's. So a node that has credit may promise it without a word, and
+//! a batch is never refused. Usage changes with commits; each says how much credit it used, and the sum stays as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use meta::{Key, KeyKind, Limit, Limits, UsageRecord};
+use types::{Account, Credit, Micros, NodeId, OpSeq, Timespec};
+use wire::FromMaster;
+
+use crate::commit::own_write;
+use crate::error::MasterError;
+use crate::state::Master;
+
+/// Limits, credit, and who asks for it.
+#[derive(Debug, Default)]
+pub(crate) struct Quota {
+    limits: BTreeMap<Account, Limits>,
+    /// Raised when accounts get limits or lose all of them.
+    version: u64,
+    /// The last list that each member has acknowledged.
+    taken: BTreeMap<NodeId, u64>,
+    held: BTreeMap<(Account, NodeId), Amount>,
+    /// Credit that went with operations that are under way.
+    shipped: BTreeMap<(NodeId, OpSeq), Vec<Credit>>,
+    /// Operations that members have told of as they came back, and will send again.
+    told: BTreeSet<(NodeId, OpSeq)>,
+    asks: Vec<Ask>,
+    /// Credit that members were asked to give back and have not, by account, member and number, and what they were granted since.
+    recalls: BTreeMap<(Account, NodeId, u64), Amount>,
+    /// What was granted beyond limits since this master began.
+    forced: BTreeMap<Account, Amount>,
+}
+
+/// Bytes and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    bytes: i64,
+    inodes: i64,
+}
+
+/// A node that waits for credit.
+#[derive(Debug)]
+struct Ask {
+    node: NodeId,
+    want: Credit,
+    now: Timespec,
+    /// Who has yet to give back what he has, and since when he is asked; `None` before anybody was.
+    recall: Option<(BTreeSet<NodeId>, Micros)>,
+}
+
+/// An account's figures, for `holdfast quota`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountStatus {
+    /// Which.
+    pub account: Account,
+    /// What it uses, as committed.
+    pub usage: UsageRecord,
+    /// Its limits.
+    pub limits: Limits,
+    /// Credit of its that nodes have.
+    pub credit: (i64, i64),
+}
+
+impl Amount {
+    fn of(credit: &Credit) -> Self {
+        Self { bytes: credit.bytes, inodes: credit.inodes }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            inodes: self.inodes.saturating_sub(other.inodes),
+        }
+    }
+
+    /// Whether `want` fits into it. What is not asked for need not be there.
+    fn has(self, want: Self) -> bool {
+        (want.bytes <= 0 || want.bytes <= self.bytes) && (want.inodes <= 0 || want.inodes <= self.inodes)
+    }
+}
+
+impl Master {
+    /// Reads all limits.
+    pub(crate) fn load_limits(&mut self) -> Result<(), MasterError> {
+        let (start, end) = Key::range_of_kind(KeyKind::Limits);
+        let limits = &mut self.quota.limits;
+        kv::scan_all(&*self.engine, kv::KeyRange::new(start, end), |(key, value)| {
+            match (Key::from_slice(&key), meta::value_decode(&key, &value)) {
+                (Some(Key::Limits(account)), Ok(found)) => _ = limits.insert(account, found),
+                (_, Err(damage)) => log::error!("limits that cannot be read do not bind: {damage}"),
+                (_, Ok(_)) => {}
+            }
+        })?;
+        self.quota.version = u64::from(self.volume.epoch.0) << EPOCH_SHIFT;
+        Ok(())
+    }
+
+    /// The accounts that have limits, and the number of that list.
+    pub(crate) fn limited(&self) -> (u64, Vec<Account>) {
+        (self.quota.version, self.quota.limits.keys().copied().collect())
+    }
+
+    /// Sets the limits of an account, or takes them away. Times of grace that have begun go on. Binds every node once it has
+    /// [taken](Master::limits_taken) the list of the returned number; durable soon.
+    ///
+    /// # Errors
+    ///
+    /// The account that is one too many; the engine's.
+    pub fn set_limits(
+        &mut self,
+        clock: crate::state::Clock,
+        account: Account,
+        limits: Limits,
+    ) -> Result<u64, String> {
+        self.clock = clock;
+        let old = self.quota.limits.get(&account).copied();
+        if old.is_none() && self.quota.limits.len() >= LIMITED_MAX {
+            return Err(format!("{LIMITED_MAX} accounts have limits, and no more can"));
+        }
+        let since = |new: Limit, old: Limit| Limit { exceeded_since: old.exceeded_since, ..new };
+        let kept = old.unwrap_or_default();
+        let limits =
+            Limits { bytes: since(limits.bytes, kept.bytes), inodes: since(limits.inodes, kept.inodes) };
+        let key = Key::Limits(account);
+        let write = if limits.is_none() { (key, None) } else { own_write(key, &limits) };
+        if let Err(error) = self.commit(NodeId(0), &[], vec![write]) {
+            self.fail(format!("limits could not be set: {error:?}"));
+            return Err("the metadata cannot be written".to_owned());
+        }
+        self.want_sync();
+        match limits.is_none() {
+            true => {
+                self.quota.limits.remove(&account);
+                self.quota.held.retain(|(of, _), _| *of != account);
+            }
+            false => _ = self.quota.limits.insert(account, limits),
+        }
+        if old.is_some() == limits.is_none() {
+            self.quota.version += 1;
+            let (version, accounts) = self.limited();
+            for node in self.members.keys().copied().collect::<Vec<_>>() {
+                self.send(node, FromMaster::Limited { version, accounts: accounts.clone() });
+            }
+        }
+        self.serve_asks(account);
+        self.settle();
+        Ok(self.quota.version)
+    }
+
+    /// Whether every member has taken the list of accounts with limits, or a later one.
+    pub fn limits_taken(&self, version: u64) -> bool {
+        let has = |node| self.quota.taken.get(node).is_some_and(|taken| *taken >= version);
+        !self.recovering && self.members.keys().all(has)
+    }
+
+    /// Every account that uses something or has limits.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be read.
+    pub fn accounts(&self, now: Timespec) -> Result<Vec<AccountStatus>, MasterError> {
+        let mut accounts: BTreeMap<Account, UsageRecord> =
+            self.quota.limits.keys().map(|account| (*account, UsageRecord::default())).collect();
+        let (start, end) = Key::range_of_kind(KeyKind::Usage);
+        kv::scan_all(&*self.engine, kv::KeyRange::new(start, end), |(key, value)| {
+            if let (Some(Key::Usage(account)), Ok(usage)) =
+                (Key::from_slice(&key), meta::value_decode(&key, &value))
+            {
+                accounts.insert(account, usage);
+            }
+        })?;
+        let status = |(account, usage)| {
+            let limits = self.quota.limits.get(&account).copied().unwrap_or_default().judged(usage, now);
+            let out = self.out(account);
+            AccountStatus { account, usage, limits, credit: (out.bytes, out.inodes) }
+        };
+        Ok(accounts.into_iter().map(status).collect())
+    }
+
+    /// Accounts that could use more than their hard limits, though nobody was granted anything beyond them. For checks of a volume whose
+    /// limits are older than anything that they limit.
+    pub fn overdrawn(&self) -> Vec<String> {
+        if self.recovering {
+            return Vec::new();
+        }
+        let mut faults = Vec::new();
+        for (account, limits) in &self.quota.limits {
+            let Ok(usage) = self.read::<UsageRecord>(Key::Usage(*account)) else { continue };
+            let usage = usage.unwrap_or_default();
+            let (out, forced) =
+                (self.out(*account), self.quota.forced.get(account).copied().unwrap_or_default());
+            let used = Amount { bytes: signed(usage.bytes), inodes: signed(usage.inodes) }.plus(out);
+            let beyond = used.minus(forced);
+            let is_beyond = |used: i64, limit: &Limit| limit.hard != 0 && used > signed(limit.hard);
+            if is_beyond(beyond.bytes, &limits.bytes) || is_beyond(beyond.inodes, &limits.inodes) {
+                faults.push(format!(
+                    "{account} uses {usage:?}, {out:?} of its credit is out, {limits:?} bind it"
+                ));
+            }
+        }
+        faults
+    }
+
+    /// Credit that a member has, but for accounts of which it has none.
+    pub fn credit_of(&self, node: NodeId) -> Vec<Credit> {
+        let held = self
+            .quota
+            .held
+            .iter()
+            .filter(|((_, holder), amount)| *holder == node && **amount != Amount::default());
+        held.map(|((account, _), amount)| Credit {
+            account: *account,
+            bytes: amount.bytes,
+            inodes: amount.inodes,
+        })
+        .collect()
+    }
+
+    pub(crate) fn on_limits_taken(&mut self, node: NodeId, version: u64) {
+        self.quota.taken.insert(node, version);
+    }
+
+    pub(crate) fn on_ask_credit(&mut self, node: NodeId, want: Credit, now: Timespec, force: bool) {
+        self.quota.asks.retain(|ask| ask.node != node || ask.want.account != want.account);
+        if force {
+            let amount = Amount::of(&want);
+            let forced = self.quota.forced.entry(want.account).or_default();
+            *forced = forced.plus(amount);
+            return self.grant_credit(node, want.account, amount, false);
+        }
+        self.quota.asks.push(Ask { node, want, now, recall: None });
+        self.serve_asks(want.account);
+    }
+
+    pub(crate) fn on_credit_kept(&mut self, node: NodeId, seq: u64, kept: Credit) {
+        let answered = (kept.account, node, 0)..=(kept.account, node, seq);
+        let (_, since) = match self.quota.recalls.extract_if(answered, |_, _| true).last() {
+            Some(last) => last,
+            // Of a connection before this.
+            None => return,
+        };
+        self.hold(node, kept);
+        if let Some(held) = self.quota.held.get_mut(&(kept.account, node)) {
+            *held = held.plus(since);
+        }
+        for ask in self.quota.asks.iter_mut().filter(|ask| ask.want.account == kept.account) {
+            if let Some((awaited, _)) = &mut ask.recall {
+                awaited.remove(&node);
+            }
+        }
+        self.serve_asks(kept.account);
+    }
+
+    /// Takes in what credit a member says it has.
+    pub(crate) fn hold(&mut self, node: NodeId, credit: Credit) {
+        if self.quota.limits.contains_key(&credit.account) {
+            self.quota.held.insert((credit.account, node), Amount::of(&credit));
+        }
+    }
+
+    /// What a member told of its credit before its connection broke counts no more: it tells all of it again.
+    pub(crate) fn drop_told_credit(&mut self, node: NodeId) {
+        self.quota.held.retain(|(_, holder), _| *holder != node);
+        self.quota.told.retain(|(sender, _)| *sender != node);
+        self.quota.recalls.retain(|(_, holder, _), _| *holder != node);
+    }
+
+    /// Takes in the credit that a member says it has, and what went with operations that have no answer. These will be sent again; some may
+    /// have come before.
+    pub(crate) fn hold_told(&mut self, node: NodeId, list: Vec<Credit>, shipped: Vec<(OpSeq, Vec<Credit>)>) {
+        for credit in list {
+            self.hold(node, credit);
+        }
+        for (seq, spent) in shipped {
+            self.quota.told.insert((node, seq));
+            // What is under way has it already, or is in the usage and waits for readers.
+            if !self.members.get(&node).is_some_and(|member| member.running.contains(&seq)) {
+                self.note_shipped(node, seq, spent);
+            }
+        }
+    }
+
+    /// A batch used credit.
+    pub(crate) fn spend(&mut self, node: NodeId, spent: &[Credit]) {
+        for credit in spent.iter().filter(|credit| self.quota.limits.contains_key(&credit.account)) {
+            let held = self.quota.held.entry((credit.account, node)).or_default();
+            *held = held.minus(Amount::of(credit));
+        }
+    }
+
+    /// Credit came with an operation, which has it until it is done.
+    pub(crate) fn spend_on(&mut self, node: NodeId, seq: OpSeq, spent: Vec<Credit>) {
+        if spent.is_empty() || self.quota.told.remove(&(node, seq)) {
+            return;
+        }
+        self.spend(node, &spent);
+        self.note_shipped(node, seq, spent);
+    }
+
+    /// Credit counts as used by an operation until that is done.
+    fn note_shipped(&mut self, node: NodeId, seq: OpSeq, spent: Vec<Credit>) {
+        let is_done = self.members.get(&node).is_none_or(|m| seq <= m.acked || m.results.contains(&seq));
+        if !is_done {
+            self.quota.shipped.insert((node, seq), spent);
+        }
+    }
+
+    /// An operation is done, or refused: what it came with counts as used, or is there for others.
+    pub(crate) fn end_spending(&mut self, node: NodeId, seq: OpSeq) {
+        for credit in self.quota.shipped.remove(&(node, seq)).unwrap_or_default() {
+            self.serve_asks(credit.account);
+        }
+    }
+
+    /// Credit falls free with the membership.
+    pub(crate) fn drop_credit(&mut self, node: NodeId) {
+        self.quota.taken.remove(&node);
+        self.quota.held.retain(|(_, holder), _| *holder != node);
+        self.quota.shipped.retain(|(holder, _), _| *holder != node);
+        self.quota.told.retain(|(sender, _)| *sender != node);
+        self.quota.recalls.retain(|(_, holder, _), _| *holder != node);
+        self.quota.asks.retain(|ask| ask.node != node);
+        for ask in &mut self.quota.asks {
+            if let Some((awaited, _)) = &mut ask.recall {
+                awaited.remove(&node);
+            }
+        }
+        let accounts: BTreeSet<Account> = self.quota.asks.iter().map(|ask| ask.want.account).collect();
+        for account in accounts {
+            self.serve_asks(account);
+        }
+    }
+
+    /// Asks a member that came back again for credit that others wait for.
+    pub(crate) fn recall_again(&mut self, node: NodeId) {
+        let owes = |ask: &&Ask| ask.recall.as_ref().is_some_and(|(awaited, _)| awaited.contains(&node));
+        let accounts: BTreeSet<Account> =
+            self.quota.asks.iter().filter(owes).map(|ask| ask.want.account).collect();
+        for account in accounts {
+            self.recall(node, account);
+        }
+    }
+
+    fn recall(&mut self, node: NodeId, account: Account) {
+        let seq = self.number();
+        self.quota.recalls.insert((account, node, seq), Amount::default());
+        self.send(node, FromMaster::RecallCredit { seq, account });
+    }
+
+    /// Who owes credit to others, and since when.
+    pub(crate) fn credit_owed(&self) -> impl Iterator<Item = (NodeId, Micros)> + '_ {
+        let recalls = self.quota.asks.iter().filter_map(|ask| ask.recall.as_ref());
+        recalls.flat_map(|(awaited, since)| awaited.iter().map(|node| (*node, *since)))
+    }
+
+    /// Answers those who wait for credit of an account, in the order they came.
+    fn serve_asks(&mut self, account: Account) {
+        while let Some(at) = self.quota.asks.iter().position(|ask| ask.want.account == account) {
+            let (node, want, now) = {
+                let ask = &self.quota.asks[at];
+                (ask.node, Amount::of(&ask.want), ask.now)
+            };
+            let Some(left) = self.left(account, now) else {
+                // Without limits, or with usage that cannot be read.
+                self.quota.asks.remove(at);
+                self.grant_credit(node, account, want, false);
+                continue;
+            };
+            if left.all.has(want) {
+                self.quota.asks.remove(at);
+                self.grant_credit(node, account, left.with_share(want), false);
+                continue;
+            }
+            let others: BTreeSet<NodeId> =
+                self.members.keys().copied().filter(|other| *other != node).collect();
+            let since = self.clock.now;
+            match &self.quota.asks[at].recall {
+                None => {
+                    self.quota.asks[at].recall = Some((others.clone(), since));
+                    for other in others {
+                        self.recall(other, account);
+                    }
+                }
+                Some((awaited, _)) if awaited.is_empty() => {
+                    self.quota.asks.remove(at);
+                    self.metrics.master_credit_refused.add(1);
+                    self.grant_credit(node, account, left.rest(want), true);
+                }
+                Some(_) => return,
+            }
+        }
+    }
+
+    fn grant_credit(&mut self, node: NodeId, account: Account, amount: Amount, refused: bool) {
+        if self.quota.limits.contains_key(&account) {
+            let held = self.quota.held.entry((account, node)).or_default();
+            *held = held.plus(amount);
+        }
+        for (_, since) in self.quota.recalls.range_mut((account, node, 0)..=(account, node, u64::MAX)) {
+            *since = since.plus(amount);
+        }
+        let credit = Credit { account, bytes: amount.bytes, inodes: amount.inodes };
+        self.send(node, FromMaster::Credited { credit, refused });
+    }
+
+    /// Credit that is out. Who owes some is asking for it.
+    fn out(&self, account: Account) -> Amount {
+        let range = (account, NodeId(0))..=(account, NodeId(u32::MAX));
+        let is_there = |amount: &Amount| Amount { bytes: amount.bytes.max(0), inodes: amount.inodes.max(0) };
+        let held = self.quota.held.range(range).map(|(_, amount)| is_there(amount));
+        let shipped = self.quota.shipped.values().flatten().filter(|credit| credit.account == account);
+        held.chain(shipped.map(Amount::of)).fold(Amount::default(), Amount::plus)
+    }
+
+    /// What an account may still use; `None` if it has no limits. Notes when it exceeds a soft one.
+    fn left(&mut self, account: Account, now: Timespec) -> Option<Left> {
+        let limits = *self.quota.limits.get(&account)?;
+        let usage = match self.read::<UsageRecord>(Key::Usage(account)) {
+            Ok(usage) => usage.unwrap_or_default(),
+            Err(_) => return None,
+        };
+        let used =
+            Amount { bytes: signed(usage.bytes), inodes: signed(usage.inodes) }.plus(self.out(account));
+        let in_use = UsageRecord { bytes: used.bytes.max(0) as u64, inodes: used.inodes.max(0) as u64 };
+        let judged = limits.judged(in_use, now);
+        if judged != limits {
+            self.quota.limits.insert(account, judged);
+            if let Err(error) = self.commit(NodeId(0), &[], vec![own_write(Key::Limits(account), &judged)]) {
+                self.fail(format!("a time of grace could not be recorded: {error:?}"));
+            }
+        }
+        let allowed =
+            Amount { bytes: signed(judged.bytes.allowed(now)), inodes: signed(judged.inodes.allowed(now)) };
+        let soft = |limit: Limit| if limit.soft == 0 { i64::MAX } else { signed(limit.soft) };
+        let softly = Amount { bytes: soft(judged.bytes), inodes: soft(judged.inodes) };
+        Some(Left { all: allowed.minus(used), softly: softly.minus(used) })
+    }
+}
+
+/// What may still be used.
+struct Left {
+    all: Amount,
+    /// Below the soft limits.
+    softly: Amount,
+}
+
+impl Left {
+    /// What somebody gets who asked for more than there is: all of it, but of what has no limits no more than a share.
+    fn rest(&self, want: Amount) -> Amount {
+        let part = |want: i64, all: i64, most: i64| all.clamp(0, want.max(0).saturating_add(most));
+        Amount {
+            bytes: part(want.bytes, self.all.bytes, SHARE_BYTES_MAX),
+            inodes: part(want.inodes, self.all.inodes, SHARE_INODES_MAX),
+        }
+    }
+
+    /// What somebody gets who asked for `want`, which is left: a part of what remains too, so that he need not ask for every call. Nobody
+    /// gets beyond a soft limit what he did not ask for.
+    fn with_share(&self, want: Amount) -> Amount {
+        let part = |want: i64, all: i64, softly: i64, most: i64| {
+            let want = want.max(0);
+            want + ((all - want).min(softly - want) / SHARE).clamp(0, most)
+        };
+        Amount {
+            bytes: part(want.bytes, self.all.bytes, self.softly.bytes, SHARE_BYTES_MAX),
+            inodes: part(want.inodes, self.all.inodes, self.softly.inodes, SHARE_INODES_MAX),
+        }
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Part of what is left that goes out beside what was asked for: what remains is there for others.
+const SHARE: i64 = 8;
+const SHARE_BYTES_MAX: i64 = 256 << 20;
+const SHARE_INODES_MAX: i64 = 10_000;
+/// All of them fit a message.
+const LIMITED_MAX: usize = 50_000;
+const EPOCH_SHIFT: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_part_of_what_is_left_and_ends_at_the_soft_limit() {
+        let left = |bytes, softly| Left {
+            all: Amount { bytes, inodes: 0 },
+            softly: Amount { bytes: softly, inodes: 0 },
+        };
+        let bytes = |left: Left, want| left.with_share(Amount { bytes: want, inodes: 0 }).bytes;
+        assert_eq!(bytes(left(1_000, i64::MAX), 200), 300);
+        assert_eq!(bytes(left(1_000, 240), 200), 205);
+        assert_eq!(bytes(left(1_000, -50), 200), 200, "above the soft limit nobody gets more than he needs");
+        assert_eq!(bytes(left(1_000, i64::MAX), 1_000), 1_000);
+        assert_eq!(bytes(left(i64::MAX, i64::MAX), 1), SHARE_BYTES_MAX + 1);
+    }
+}

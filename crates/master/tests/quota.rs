@@ -1,0 +1,149 @@
+//! Credit at the master: who gets how much, and what is asked back before anybody is refused.
+
+mod common;
+
+use common::{A, B, Rig};
+use master::Output;
+use meta::{Change, Limit, Limits};
+use types::{Account, BatchSeq, Charge, Credit, NodeId, Timespec};
+use wire::{FromMaster, ReassertPart, ToMaster};
+
+const ACCOUNT: Account = Account::User(7);
+
+fn credit(bytes: i64) -> Credit {
+    Credit { account: ACCOUNT, bytes, inodes: 0 }
+}
+
+fn ask(bytes: i64, force: bool) -> ToMaster {
+    ToMaster::AskCredit { want: credit(bytes), now: Timespec::default(), force }
+}
+
+fn batch(seq: u64, bytes: i64) -> ToMaster {
+    let charge = Charge { uid: 7, gid: 8, tree: 0 };
+    let changes = vec![Change::AddUsage { charge, bytes, inodes: 0 }];
+    ToMaster::Batch { seq: BatchSeq(seq), kept: Vec::new(), changes, sync: false, spent: vec![credit(bytes)] }
+}
+
+fn limit(rig: &mut Rig, hard: u64) -> u64 {
+    let limits = Limits { bytes: Limit { hard, ..Limit::default() }, ..Limits::default() };
+    rig.master.set_limits(rig.clock(), ACCOUNT, limits).unwrap()
+}
+
+/// What `peer` was granted, and whether that was all.
+fn granted(outputs: &[Output], to: master::PeerId) -> Option<(i64, bool)> {
+    outputs.iter().find_map(|output| match output {
+        Output::Send { peer, message: FromMaster::Credited { credit, refused } } if *peer == to => {
+            Some((credit.bytes, *refused))
+        }
+        _ => None,
+    })
+}
+
+fn recalled(outputs: &[Output], from: master::PeerId) -> Option<u64> {
+    outputs.iter().find_map(|output| match output {
+        Output::Send { peer, message: FromMaster::RecallCredit { seq, .. } } if *peer == from => Some(*seq),
+        _ => None,
+    })
+}
+
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    rig
+}
+
+#[test]
+fn who_asks_gets_a_share_and_the_others_are_asked_before_anybody_is_refused() {
+    let mut rig = rig();
+    limit(&mut rig, 1_000);
+    assert_eq!(
+        granted(&rig.tell(A, ask(200, false)), A),
+        Some((300, false)),
+        "and an eighth of the other 800"
+    );
+    let outputs = rig.tell(B, ask(900, false));
+    assert_eq!(granted(&outputs, B), None);
+    let seq = recalled(&outputs, A).unwrap();
+    let outputs = rig.tell(A, ToMaster::CreditKept { seq, kept: credit(150) });
+    assert_eq!(granted(&outputs, B), Some((850, true)), "what A has not promised, and no more");
+    // What A logs and gives back is there for B.
+    rig.tell(A, batch(1, 150));
+    let outputs = rig.tell(B, ask(50, false));
+    let seq = recalled(&outputs, A).unwrap();
+    rig.tell(A, batch(2, -100));
+    let outputs = rig.tell(A, ToMaster::CreditKept { seq, kept: credit(0) });
+    assert_eq!(granted(&outputs, B), Some((56, false)));
+    assert_eq!(rig.master.overdrawn(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_granted_while_it_is_asked_back_is_not_lost() {
+    let mut rig = rig();
+    limit(&mut rig, 1_000);
+    rig.tell(A, ask(400, false));
+    let outputs = rig.tell(B, ask(900, false));
+    let seq = recalled(&outputs, A).unwrap();
+    // Root needs some at A meanwhile: A counts it after the recall, and so does the master.
+    assert_eq!(granted(&rig.tell(A, ask(30, true)), A), Some((30, false)));
+    rig.tell(A, ToMaster::CreditKept { seq, kept: credit(0) });
+    assert_eq!(rig.master.credit_of(NodeId(1)), [credit(30)]);
+    // An answer that comes twice, or to a recall of a connection before, changes nothing.
+    rig.tell(A, ToMaster::CreditKept { seq, kept: credit(500) });
+    assert_eq!(rig.master.credit_of(NodeId(1)), [credit(30)]);
+}
+
+#[test]
+fn what_root_uses_is_not_there_for_others() {
+    let mut rig = rig();
+    limit(&mut rig, 1_000);
+    assert_eq!(granted(&rig.tell(A, ask(5_000, true)), A), Some((5_000, false)));
+    rig.tell(A, batch(1, 5_000));
+    let outputs = rig.tell(B, ask(1, false));
+    let seq = recalled(&outputs, A).unwrap();
+    assert_eq!(granted(&rig.tell(A, ToMaster::CreditKept { seq, kept: credit(0) }), B), Some((0, true)));
+    assert_eq!(rig.master.overdrawn(), Vec::<String>::new());
+}
+
+#[test]
+fn who_does_not_answer_is_waited_for_as_long_as_its_lease() {
+    let mut rig = rig();
+    limit(&mut rig, 1_000);
+    rig.tell(A, ask(700, false));
+    assert_eq!(granted(&rig.tell(B, ask(900, false)), B), None);
+    let mut outputs = Vec::new();
+    for _ in 0..30 {
+        outputs.extend(rig.wait());
+        rig.tell(B, ToMaster::Ping { store_wait_us: 0 });
+    }
+    assert_eq!(granted(&outputs, B), Some((912, false)));
+}
+
+#[test]
+fn limits_bind_when_all_have_taken_them_and_outlive_the_master() {
+    let mut rig = rig();
+    let version = limit(&mut rig, 1_000);
+    rig.outputs();
+    for peer in [A, B] {
+        assert!(!rig.master.limits_taken(version));
+        rig.tell(peer, ToMaster::LimitsTaken { version });
+    }
+    assert!(rig.master.limits_taken(version));
+    rig.tell(A, ask(300, false));
+    rig.tell(A, batch(1, 100));
+    rig.remaster();
+    rig.join(A, NodeId(1));
+    rig.join(B, NodeId(2));
+    let told = ReassertPart::Credit { list: vec![credit(280)], shipped: Vec::new() };
+    rig.tell(A, ToMaster::Reassert { part: told, done: true });
+    rig.tell(B, ToMaster::Reassert { part: ReassertPart::Locks { list: Vec::new() }, done: true });
+    assert!(!rig.master.is_recovering());
+    assert_eq!(rig.master.credit_of(NodeId(1)), [credit(280)]);
+    assert_eq!(granted(&rig.tell(B, ask(600, false)), B), Some((602, false)), "1,000 without 100 and 280");
+    let status = rig.master.accounts(Timespec::default()).unwrap();
+    let own = status.iter().find(|status| status.account == ACCOUNT).unwrap();
+    assert_eq!((own.usage.bytes, own.credit.0, own.limits.bytes.hard), (100, 882, 1_000));
+    // Without limits nobody needs credit.
+    limit(&mut rig, 0);
+    assert_eq!(rig.master.credit_of(NodeId(1)), []);
+}
