@@ -551,7 +551,7 @@ impl Runner {
         // Writes that were torn lie beside what anybody needs.
         let matters = |fault: &&check::Fault| fault.kind != check::FaultKind::DeadDamage;
         let found = report.faults.iter().filter(matters);
-        let found: Vec<_> = found.map(|f| format!("{:?} {:?}: {}", f.kind, f.ino, f.what)).collect();
+        let found: Vec<_> = found.map(|f| format!("{:?}: {f}", f.ino)).collect();
         if !found.is_empty() {
             self.fault(&format!("when all have left: {}", found.join("; ")));
         }
