@@ -1,11 +1,12 @@
 //! Goal: what a program sees on two mounts of one volume is what it would see on a local file system.
 //! Method: a seed draws system calls, each done on one of the two mounts and on a directory of ext4, most of them on names
 //! and descriptors that are there. Results, errors and attributes are compared after each, whole trees from both mounts now
-//! and then and at the end. Beside it one file is read and written in every way from both mounts, against its bytes.
+//! and then and at the end. Beside it one file is read and written in every way from both mounts, by turns against its bytes, and at once.
 //!
 //! `HOLDFAST_SEED` and `HOLDFAST_STEPS` repeat a run, `HOLDFAST_SEEDS` asks for more of them. Needs root and a FUSE device; says so without.
 
 mod arena;
+mod at_once;
 mod differ;
 mod draw;
 #[path = "../mounts/lab.rs"]
@@ -20,6 +21,7 @@ mod tally;
 use std::time::{Duration, SystemTime};
 
 use arena::Arena;
+use at_once::AtOnce;
 use differ::{Differ, End};
 use one_file::OneFile;
 
@@ -44,6 +46,16 @@ fn one_file_is_what_was_written_to_it() {
     run_seeds("one_file_is_what_was_written_to_it", |seed, end| {
         let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
         let steps = OneFile::new(arena, seed).run(end)?;
+        println!("{steps} steps");
+        Ok(steps)
+    });
+}
+
+#[test]
+fn one_file_is_what_both_mounts_write_at_once() {
+    run_seeds("one_file_is_what_both_mounts_write_at_once", |seed, end| {
+        let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
+        let steps = AtOnce::new(arena, seed).run(end)?;
         println!("{steps} steps");
         Ok(steps)
     });

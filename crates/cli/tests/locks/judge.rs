@@ -103,6 +103,8 @@ struct Follower<'a> {
     number: usize,
     holds: &'a mut Holds,
     now: BTreeMap<(Field, u8), [Now; PLACES as usize]>,
+    /// When it was killed, or its node: nothing is held for certain from then on, whatever its calls say until they fail.
+    killed: u64,
 }
 
 impl Follower<'_> {
@@ -112,7 +114,7 @@ impl Follower<'_> {
         let old = std::mem::replace(&mut all[usize::from(unit)], NOTHING);
         if old.mode != Mode::None {
             let owner = owner(self.number, field.1, slot);
-            let hold = Hold { owner, mode: old.mode, unit, from: old.since, to: began };
+            let hold = Hold { owner, mode: old.mode, unit, from: old.since, to: began.min(self.killed) };
             self.holds.certain.entry(field).or_default().push(hold);
             self.holds.possible.entry(field).or_default().push(Hold { from: old.asked, to: ended, ..hold });
         }
@@ -125,7 +127,7 @@ impl Follower<'_> {
         let kept = old.min(mode);
         if field.0 == Family::Records && kept != Mode::None {
             let owner = owner(self.number, field.1, slot);
-            let hold = Hold { owner, mode: kept, unit, from: began, to: ended };
+            let hold = Hold { owner, mode: kept, unit, from: began, to: ended.min(self.killed) };
             self.holds.certain.entry(field).or_default().push(hold);
         }
         if let Some(all) = self.now.get_mut(&(field, slot)) {
@@ -145,7 +147,8 @@ impl Follower<'_> {
 
 /// Walks through the calls of a life.
 fn follow(number: usize, life: &Life, holds: &mut Holds, tally: &mut Tally) -> Result<(), String> {
-    let mut follower = Follower { number, holds, now: BTreeMap::new() };
+    let killed = life.died.map_or(u64::MAX, |(killed, _)| killed);
+    let mut follower = Follower { number, holds, now: BTreeMap::new(), killed };
     for event in &life.events {
         let died = life.died.map(|(_, gone)| gone);
         let (ended, answer) = match event.ended {
@@ -419,6 +422,18 @@ mod tests {
 
     fn verdict(lives: &[Life]) -> Result<(), String> {
         judge(lives, &[[0; UNITS as usize]]).map(drop)
+    }
+
+    #[test]
+    fn what_a_dead_node_held_is_free_from_its_death_on() {
+        let take = |at| (set(0, Mode::Exclusive, true), at, at + 1, Answer::Done);
+        let failed = (set(0, Mode::None, false), 60, 61, Answer::Error(107));
+        let mut dead = life("a", &[take(10), failed]);
+        let heir = life("b", &[take(50), (set(0, Mode::None, false), 70, 71, Answer::Done)]);
+        for (killed, is_good) in [(40, true), (55, false)] {
+            dead.died = Some((killed, 65));
+            assert_eq!(verdict(&[dead.clone(), heir.clone()]).is_ok(), is_good, "killed at {killed}");
+        }
     }
 
     #[test]
