@@ -1,6 +1,9 @@
 //! One file, read and written in every way from both mounts at once. Each region of it belongs to one thread, and no region ends where a
 //! page does: so threads of both mounts write to the same pages. A byte tells which writing of its region it is of; whoever reads it must
 //! find one that had begun by then, and none before the last that had ended.
+//!
+//! What is written around the page cache shares no page with what is stored through a mapping: on one mount the kernel itself writes such a
+//! page back over it, as it was before (open(2), "O_DIRECT").
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,8 +58,10 @@ impl AtOnce {
         let regions = (0..REGIONS).map(|_| Region::default()).collect();
         let all = Self { arena, regions, seed, steps: AtomicU64::new(0), has_failed: AtomicBool::new(false) };
         let file = all.open(0, NAME, OFlags::CREATE);
-        let bytes: Vec<u8> = (0..REGIONS).flat_map(|region| contents(region, 0)).collect();
-        assert_eq!(pwrite(&file, &bytes, 0), Ok(bytes.len()));
+        for number in 0..REGIONS {
+            let bytes = contents(number, 0);
+            assert_eq!(pwrite(&file, &bytes, place_of(number).start as u64), Ok(bytes.len()));
+        }
         all
     }
 
@@ -82,9 +87,25 @@ impl AtOnce {
     }
 }
 
+/// Where a region is.
+fn place_of(region: usize) -> Range<usize> {
+    match region.checked_sub(MIXED) {
+        None => region * MIXED_LEN..(region + 1) * MIXED_LEN,
+        Some(apart) => APART + apart * APART_LEN..APART + (apart + 1) * APART_LEN,
+    }
+}
+
+/// The region that a byte is of, if it is of one.
+fn region_at(at: usize) -> Option<usize> {
+    match at.checked_sub(APART) {
+        None => (at < MIXED * MIXED_LEN).then_some(at / MIXED_LEN),
+        Some(apart) => Some(MIXED + apart / APART_LEN),
+    }
+}
+
 /// What a region holds after it was written for the `writing`th time.
 fn contents(region: usize, writing: u64) -> Vec<u8> {
-    (0..REGION_LEN).map(|at| mark(region, at).wrapping_add(writing as u8)).collect()
+    (0..place_of(region).len()).map(|at| mark(region, at).wrapping_add(writing as u8)).collect()
 }
 
 fn mark(region: usize, at: usize) -> u8 {
@@ -159,7 +180,7 @@ impl<'a> Worker<'a> {
     fn read(&mut self, direct: bool) -> Result<(), String> {
         let range = self.range(READ_MAX);
         self.last = format!("read {range:?}{}", if direct { ", direct" } else { "" });
-        let known = self.known(&range);
+        let known = self.known();
         let mut bytes = vec![0; range.len()];
         let file = if direct { &self.open.direct } else { &self.open.cached };
         let len = pread(file, &mut bytes[..], range.start as u64).map_err(|error| error.to_string())?;
@@ -172,24 +193,23 @@ impl<'a> Worker<'a> {
     fn load(&mut self) -> Result<(), String> {
         let range = self.range(TRANSFER_MAX.min(READ_MAX));
         self.last = format!("load {range:?}");
-        let known = self.known(&range);
+        let known = self.known();
         let bytes = self.open.map.load(range.start, range.len()).map_err(|error| error.to_string())?;
         self.judge(&(range.start..range.start + bytes.len()), &known, &bytes)
     }
 
-    /// How often the regions of a range have been written and filled, for certain.
-    fn known(&self, range: &Range<usize>) -> Vec<(u64, u64)> {
-        let regions = &self.all.regions[range.start / REGION_LEN..=(range.end - 1) / REGION_LEN];
+    /// How often each region has been written and filled, for certain.
+    fn known(&self) -> Vec<(u64, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
-        regions.iter().map(|region| (load(&region.ended), load(&region.filled))).collect()
+        self.all.regions.iter().map(|region| (load(&region.ended), load(&region.filled))).collect()
     }
 
     fn judge(&self, range: &Range<usize>, known: &[(u64, u64)], bytes: &[u8]) -> Result<(), String> {
-        let first = range.start / REGION_LEN;
         for (at, byte) in range.clone().zip(bytes) {
-            let (number, at_in_it) = (at / REGION_LEN, at % REGION_LEN);
+            let Some(number) = region_at(at) else { continue };
+            let at_in_it = at - place_of(number).start;
             let region = &self.all.regions[number];
-            let (ended, filled) = known[number - first];
+            let (ended, filled) = known[number];
             let begun = region.begun.load(Ordering::SeqCst);
             let writing = byte.wrapping_sub(mark(number, at_in_it));
             let is_known = u64::from(writing.wrapping_sub(ended as u8)) <= begun - ended;
@@ -203,18 +223,18 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Writes a region of this thread's own by `write`, which gets its offset and bytes.
+    /// Writes one of this thread's own regions by `write`, which gets its offset and bytes.
     fn renew(
         &mut self,
         what: &str,
+        number: usize,
         write: impl FnOnce(&Open, usize, &[u8]) -> Result<usize, Errno>,
     ) -> Result<(), String> {
-        let number = self.own_region();
         let region = &self.all.regions[number];
         let writing = region.begun.fetch_add(1, Ordering::SeqCst) + 1;
         self.last = format!("{what} region {number}, for the {writing}th time");
         let bytes = contents(number, writing);
-        let len = write(&self.open, number * REGION_LEN, &bytes).map_err(|error| error.to_string())?;
+        let len = write(&self.open, place_of(number).start, &bytes).map_err(|error| error.to_string())?;
         if len < bytes.len() {
             return Err(format!("{len} bytes were written"));
         }
@@ -222,23 +242,29 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn own_region(&mut self) -> usize {
-        self.rng.usize(0..REGIONS / THREADS) * THREADS + self.number
+    /// A region of this thread's own that shares pages with others.
+    fn own_mixed(&mut self) -> usize {
+        self.rng.usize(0..MIXED / THREADS) * THREADS + self.number
     }
 
     fn write(&mut self, direct: bool) -> Result<(), String> {
-        self.renew(if direct { "write, direct," } else { "write" }, |open, offset, bytes| {
-            pwrite(if direct { &open.direct } else { &open.cached }, bytes, offset as u64)
-        })
+        if direct {
+            let number = MIXED + self.number;
+            return self
+                .renew("write, direct,", number, |open, at, bytes| pwrite(&open.direct, bytes, at as u64));
+        }
+        let number = self.own_mixed();
+        self.renew("write", number, |open, at, bytes| pwrite(&open.cached, bytes, at as u64))
     }
 
     fn store(&mut self) -> Result<(), String> {
-        self.renew("store to", |open, offset, bytes| open.map.store(offset, bytes))
+        let number = self.own_mixed();
+        self.renew("store to", number, |open, at, bytes| open.map.store(at, bytes))
     }
 
     fn copy(&mut self) -> Result<(), String> {
-        let is_synced = self.rng.bool();
-        self.renew("copy to", |open, offset, bytes| {
+        let (number, is_synced) = (self.own_mixed(), self.rng.bool());
+        self.renew("copy to", number, |open, offset, bytes| {
             pwrite(&open.source, bytes, 0)?;
             if is_synced {
                 fs::fsync(&open.source)?;
@@ -257,17 +283,17 @@ impl<'a> Worker<'a> {
 
     /// Makes a region of this thread's own a hole, or zeros, and writes it again.
     fn empty(&mut self) -> Result<(), String> {
-        let number = self.own_region();
+        let number = self.own_mixed();
         let region = &self.all.regions[number];
         let emptied = region.emptied.fetch_add(1, Ordering::SeqCst) + 1;
         let kind = if self.rng.bool() { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
         self.last = format!("{kind:?} region {number}");
-        let (offset, len) = ((number * REGION_LEN) as u64, REGION_LEN as u64);
+        let (offset, len) = (place_of(number).start as u64, MIXED_LEN as u64);
         fs::fallocate(&self.open.cached, kind | FallocateFlags::KEEP_SIZE, offset, len)
             .map_err(|error| error.to_string())?;
         let writing = region.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let written = pwrite(&self.open.cached, &contents(number, writing), offset);
-        if written != Ok(REGION_LEN) {
+        if written != Ok(MIXED_LEN) {
             return Err(format!("{written:?} bytes were written"));
         }
         region.ended.store(writing, Ordering::SeqCst);
@@ -315,8 +341,13 @@ impl Open {
 const NAME: &str = "file";
 /// Two on each mount.
 const THREADS: usize = 2 * SITES;
-const REGIONS: usize = 16 * THREADS;
+const REGIONS: usize = MIXED + THREADS;
+/// Regions that share pages.
+const MIXED: usize = 16 * THREADS;
 /// Prime, so that regions begin and end anywhere in pages.
-const REGION_LEN: usize = 2_999;
-const FILE_LEN: usize = REGIONS * REGION_LEN;
+const MIXED_LEN: usize = 2_999;
+/// Where those begin that are written around the page cache, one for each thread.
+const APART: usize = (MIXED * MIXED_LEN).next_multiple_of(4096);
+const APART_LEN: usize = 8192;
+const FILE_LEN: usize = APART + THREADS * APART_LEN;
 const READ_MAX: usize = 40_000;

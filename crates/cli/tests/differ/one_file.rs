@@ -284,10 +284,9 @@ impl OneFile {
         let synced = if is_synced { ", synced" } else { "" };
         self.note(site, format!("copy {from} + {len} to {to}{synced}"));
         let open = self.at(site);
-        if self.moved_by.is_some_and(|by| by != site) {
-            // The kernel compares with the end that it knows (docs/semantics.md, "`copy_file_range`").
-            fs::fstat(&open.cached).map_err(|error| format!("fstat: {error}"))?;
-        }
+        // The kernel compares with the end that it knows, which may be from before another node cut the file and this one wrote to it again
+        // (docs/semantics.md, "`copy_file_range`").
+        fs::fstat(&open.cached).map_err(|error| format!("fstat: {error}"))?;
         if is_synced {
             fs::fsync(&open.cached).map_err(|error| format!("fsync: {error}"))?;
         }
