@@ -6,7 +6,7 @@ use fuse::Errno;
 use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use vfs::{Interrupt, RequestId};
+use vfs::{Interrupt, RequestId, Shield};
 
 use crate::capability::Told;
 use crate::invalidate::Before;
@@ -37,7 +37,7 @@ pub(crate) enum Stage {
     /// Asked what the kernel asked.
     Asked,
     /// Written; now being made durable.
-    Syncing { len: u32, moved_to: Option<u64>, was_read: bool, waited: Waited },
+    Syncing { len: u32, moved_to: Option<u64>, shield: Option<Shield>, waited: Waited },
 }
 
 /// Whether other requests may have been answered between a request's arrival and its turn.

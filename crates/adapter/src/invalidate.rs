@@ -31,7 +31,7 @@ use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{Ino, Name};
-use vfs::{Invalidation, LaterEnd, Outdated};
+use vfs::{Invalidation, LaterEnd, Outdated, Shield};
 
 pub use kernel::{KernelCache, Notify};
 
@@ -62,6 +62,8 @@ pub struct Before {
     /// It must know of a later end of a file, without pages that do not: what shows zeros behind the old end must not come
     /// into sight.
     pub raise: Option<LaterEnd>,
+    /// It must not have pages of what was changed behind its page cache.
+    pub shield: Option<Shield>,
     /// It must have of an inode what there is.
     pub catch_up: Option<Outdated>,
 }
@@ -69,7 +71,7 @@ pub struct Before {
 impl Before {
     /// Whether it may be answered as it is.
     pub fn is_nothing(&self) -> bool {
-        self.drop.is_none() && self.raise.is_none() && self.catch_up.is_none()
+        self.drop.is_none() && self.raise.is_none() && self.shield.is_none() && self.catch_up.is_none()
     }
 }
 
@@ -101,6 +103,8 @@ pub struct Hooks {
     /// The pages of a file were taken back, or its end is to be raised: returns when nothing that lowers its end touches newer
     /// pages, or the newer end, any more.
     pub lowered: Box<dyn Fn(Ino) + Send + Sync>,
+    /// The pages behind a shield were taken back: [`vfs::Core::lower_shield`].
+    pub unshielded: Box<dyn Fn(Shield) + Send + Sync>,
     /// The kernel is stuck: abort the connection ([`fuse::mount::Mount::abort`]). Called at most once.
     pub abort: Box<dyn Fn() + Send + Sync>,
 }
@@ -148,11 +152,15 @@ impl Invalidator {
 
     /// Sees to what comes before an answer, then calls `then`. Never blocks.
     pub fn prepare(&self, before: Before, then: Box<dyn FnOnce() + Send>) {
-        let Before { drop, raise, catch_up } = before;
+        let Before { drop, raise, shield, catch_up } = before;
         let drop = drop.map(|(parent, name)| Step::Order(Invalidation::Drop { parent, name }));
         // First: having taken an earlier end, the kernel zeroes the rest of its page.
         let raise = raise.into_iter().flat_map(|end| [Step::Lowered(end.ino), Step::End(end)]);
-        let steps = drop.into_iter().chain(raise).chain(catch_up.map(Step::CatchUp)).collect();
+        let shield = shield.into_iter().flat_map(|shield| {
+            let Shield { ino, offset, len, .. } = shield;
+            [Step::Range { ino, offset, len }, Step::Unshielded(shield)]
+        });
+        let steps = drop.into_iter().chain(raise).chain(shield).chain(catch_up.map(Step::CatchUp)).collect();
         self.shared.submit(steps, Done::Call(Some(then)));
     }
 
@@ -264,6 +272,8 @@ enum Step {
     CatchUp(Outdated),
     /// Nothing: what it was made to ask is waited for.
     Lowered(Ino),
+    /// Nothing: the pages behind a shield have been taken back.
+    Unshielded(Shield),
 }
 
 /// Whom to tell that a job is done.
@@ -304,7 +314,8 @@ impl Step {
                 | Invalidation::Names {}
                 | Invalidation::Directory { .. }
                 | Invalidation::Attr { .. },
-            ) => CallKind::Prompt,
+            )
+            | Self::Unshielded(_) => CallKind::Prompt,
             Self::Order(
                 Invalidation::Pages { .. } | Invalidation::Drop { .. } | Invalidation::Taken { .. },
             )
@@ -557,6 +568,7 @@ impl Shared {
                 return (self.hooks.taken)(*ino, *generation);
             }
             Step::Lowered(ino) => return (self.hooks.lowered)(*ino),
+            Step::Unshielded(shield) => return (self.hooks.unshielded)(*shield),
             Step::CatchUp(of) => {
                 (self.hooks.catch_up)(*of);
                 let kind = if of.end { InvalidationKind::EarlierEnd } else { InvalidationKind::Permissions };

@@ -11,7 +11,7 @@ use fuse::{Errno, Forget, Handler, Operation};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Shield, Via, WriteData};
 
 use crate::call::{Call, PendingTable, Stage, Waited};
 use crate::catch_up::{CatchUp, Turn};
@@ -168,9 +168,14 @@ impl<D: Driver> Server<D> {
         let WriteCall { ino, offset, data, append, kill_privileges, of_pages, direct, sync, end } = write;
         call.shape = Shape::Write(WriteShape { ino, offset, direct, sync, end });
         call.note_operation(OperationKind::Write);
+        let via = match (of_pages, direct) {
+            (true, _) => Via::WriteBack,
+            (false, true) => Via::Direct { append },
+            (false, false) => Via::Cache { append },
+        };
         if kill_privileges.is_none()
             && let Some(reply) = driver.with_core(|core, clock| {
-                let reply = core.write_now(clock, ino, offset, data, append, call.is_exempt || of_pages)?;
+                let reply = core.write_now(clock, ino, offset, data, via, call.is_exempt)?;
                 note_answer(core, driver.catch_up(), &mut call, &reply);
                 Some(reply)
             })
@@ -180,7 +185,7 @@ impl<D: Driver> Server<D> {
         let data = WriteData(data.into());
         let request = match of_pages {
             true => Request::WritePages { ino, offset, data },
-            false => Request::Write { ino, offset, data, append, kill_privileges },
+            false => Request::Write { ino, offset, data, append, direct, kill_privileges },
         };
         ask(driver, call, request, Thread::Reader);
     }
@@ -260,7 +265,7 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
         (Shape::Write(WriteShape { ino, offset, end: None, .. }), Reply::Written { len, .. }) => {
             core.end_moved(ino, offset.saturating_add(u64::from(*len)));
         }
-        (Shape::Copy { ino, offset }, Reply::Copied { len }) => {
+        (Shape::Copy { ino, offset }, Reply::Copied { len, .. }) => {
             core.end_moved(ino, offset.saturating_add(*len));
         }
         (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
@@ -279,6 +284,7 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
                 drop: core.seat_before(reply),
                 catch_up: core.outdated(reply),
                 raise: core.later_end(reply),
+                shield: None,
             };
             // What is to be brought up to date may be waiting for this.
             if catch_up.is_some_and(|catch_up| catch_up.is_looking(call.pid())) {
@@ -329,25 +335,27 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
             Thread::Reader if read::is_small(&job) => run_read(driver, call, &job),
             Thread::Reader | Thread::Other => driver.spawn(Task { call, what: Work::Read(job) }),
         },
-        (Shape::Write(shape), Stage::Asked, Reply::Written { len, moved_to, was_read }) => {
+        (Shape::Write(shape), Stage::Asked, Reply::Written { len, moved_to, shield }) => {
             if !shape.sync {
                 let waited = call.waited;
-                return finish_write(driver, call, shape, Placed { len, moved_to, was_read, waited });
+                return finish_write(driver, call, shape, Placed { len, moved_to, shield, waited });
             }
-            call.stage = Stage::Syncing { len, moved_to, was_read, waited: call.waited };
+            call.stage = Stage::Syncing { len, moved_to, shield, waited: call.waited };
             let request = Request::Fsync { ino: shape.ino };
             match thread {
                 Thread::Reader => ask(driver, call, request, thread),
                 Thread::Other => driver.spawn(Task { call, what: Work::Ask(request) }),
             }
         }
-        (Shape::Write(shape), Stage::Syncing { len, moved_to, was_read, waited }, reply) => {
-            let placed = Placed { len, moved_to, was_read, waited };
+        (Shape::Write(shape), Stage::Syncing { len, moved_to, shield, waited }, reply) => {
+            let placed = Placed { len, moved_to, shield, waited };
             match reply {
                 Reply::Done => finish_write(driver, call, shape, placed),
                 // The bytes are there all the same.
                 reply => {
-                    finish(driver, call, reply);
+                    let answer = answer_of(driver, &call, reply);
+                    call.before.shield = shield;
+                    send(driver, call, answer);
                     invalidate_written(driver, shape, placed);
                 }
             }
@@ -357,7 +365,8 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
 }
 
 /// Answers with what the core said.
-fn finish<D: Driver>(driver: &D, call: Call, reply: Reply) {
+fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
+    call.before.shield = reply.shield();
     let answer = answer_of(driver, &call, reply);
     send(driver, call, answer);
 }
@@ -423,7 +432,7 @@ fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
 struct Placed {
     len: u32,
     moved_to: Option<u64>,
-    was_read: bool,
+    shield: Option<Shield>,
     waited: Waited,
 }
 
@@ -437,22 +446,23 @@ struct Placed {
 ///
 /// Never on the thread that called: a page may be locked by a read that the kernel has asked and nobody has taken
 /// from its queue yet, and the transport's thread is the one that takes.
-fn finish_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed) {
-    let Placed { len, moved_to, was_read, waited } = placed;
+fn finish_write<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, placed: Placed) {
+    let Placed { len, moved_to, shield, waited } = placed;
     let answer = Answer::Written(len);
-    let overtaken = if shape.direct { was_read } else { waited == Waited::Yes };
-    if len == 0 || (moved_to.is_none() && !overtaken) {
-        return call.finish(driver.metrics(), answer);
+    if shield.is_some() {
+        call.before.shield = shield;
+        return send(driver, call, answer);
     }
-    if !shape.direct {
-        return finish_cached_write(driver, call, shape, placed);
+    match moved_to {
+        Some(at) if shape.direct && len > 0 => {
+            let metrics = Arc::clone(driver.metrics());
+            let then = Box::new(move || call.finish(&metrics, answer));
+            driver.corrector().range(shape.ino, at, len, Some(then));
+        }
+        None if shape.direct || waited == Waited::No => call.finish(driver.metrics(), answer),
+        Some(_) | None if len == 0 => call.finish(driver.metrics(), answer),
+        Some(_) | None => finish_cached_write(driver, call, shape, placed),
     }
-    // Reads that are answered from here on have the new bytes.
-    driver.with_core(|core, _| core.reads_taken_back(shape.ino));
-    let at = moved_to.unwrap_or(shape.offset);
-    let metrics = Arc::clone(driver.metrics());
-    let then = Box::new(move || call.finish(&metrics, answer));
-    driver.corrector().range(shape.ino, at, len, Some(then));
 }
 
 /// As [`finish_write`]: pages that the write fills whole are not locked, and go before the answer where they show what

@@ -217,6 +217,7 @@ impl Node {
             catch_up: Box::new(|_| ()),
             taken: Box::new(|_, _| ()),
             lowered: Box::new(|_| ()),
+            unshielded: Box::new(|_| ()),
             abort: Box::new(|| ()),
         };
         let notify = Arc::new(KernelCache::new(session));

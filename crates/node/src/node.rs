@@ -335,7 +335,7 @@ fn unmount(shell: &Shell, mount: &Mount) {
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
-    let [reaches, brought, taken, lowered] = [(); 4].map(|()| Arc::downgrade(shell));
+    let [reaches, brought, taken, lowered, unshielded] = [(); 5].map(|()| Arc::downgrade(shell));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
@@ -377,6 +377,11 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
                 && let Some(catch_up) = shell.catch_up.get()
             {
                 catch_up.wait(ino, shell.call_core(|core, _| core.end_of(ino)));
+            }
+        }),
+        unshielded: Box::new(move |shield| {
+            if let Some(shell) = unshielded.upgrade() {
+                shell.call_core(|core, clock| core.lower_shield(clock, shield));
             }
         }),
         abort: Box::new(move || {

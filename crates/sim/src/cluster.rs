@@ -956,6 +956,10 @@ impl Node {
             let seen = Seen { end: attr.size, permissions: Permissions::of(&attr) };
             self.core.seen(clock, Outdated { end: false, ..of }, seen);
         }
+        // Stores are bytes here, not pages: none of them shows what was beside it.
+        if let Some(shield) = reply.shield() {
+            self.core.lower_shield(clock, shield);
+        }
     }
 
     fn note_opened(&mut self, reply: &Reply) -> Option<HandleId> {

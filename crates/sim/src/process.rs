@@ -728,8 +728,14 @@ impl Process {
     async fn write_at(&self, ino: u64, offset: u64, data: Vec<u8>) {
         let len = data.len();
         let write = WriteData(data.clone().into());
-        let request =
-            Request::Write { ino: Ino(ino), offset, data: write, append: false, kill_privileges: None };
+        let request = Request::Write {
+            ino: Ino(ino),
+            offset,
+            data: write,
+            append: false,
+            direct: false,
+            kill_privileges: None,
+        };
         match self.call(request).await {
             Reply::Written { len: written, .. } if written as usize == len => {}
             Reply::Error(error) if self.may_refuse(&error) => {

@@ -516,6 +516,7 @@ impl Runner {
             offset: offset as u64,
             data: WriteData(data.clone().into()),
             append: false,
+            direct: false,
             kill_privileges: None,
         };
         match self.cluster.call(open.node, request) {

@@ -38,7 +38,10 @@ fn make_file(cluster: &mut Cluster, node: usize, parent: Ino, name: &[u8]) -> In
     let Reply::Created(entry, opened) = cluster.call(node, request) else { panic!("create is refused") };
     let ino = entry.attr.ino;
     let data = WriteData(b"bytes"[..].into());
-    cluster.call(node, Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
+    cluster.call(
+        node,
+        Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None },
+    );
     cluster.call(node, Request::Release { ino, handle: opened.handle, flock: None });
     ino
 }

@@ -53,7 +53,8 @@ fn content_in_memory_only_is_bounded_over_all_files() {
             for round in 0..3u64 {
                 let data = WriteData(vec![number; len].into());
                 let offset = if len == 4000 { 0 } else { round * len as u64 };
-                let write = Request::Write { ino, offset, data, append: false, kill_privileges: None };
+                let write =
+                    Request::Write { ino, offset, data, append: false, direct: false, kill_privileges: None };
                 assert!(matches!(cluster.call(0, write), Reply::Written { .. }));
                 let held = cluster.core(0).snapshot().unstored_bytes;
                 assert!(held <= LIMIT as u64, "seed {seed}: {held} bytes in memory");

@@ -60,7 +60,10 @@ fn content_that_needs_no_sync_does_not_overtake_content_that_does() {
         let mut cluster = cluster(seed, 1);
         let (ino, _) = create(&mut cluster, 0, Ino::ROOT, b"f");
         let data = WriteData(vec![1; 300_000].into());
-        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
+        cluster.call(
+            0,
+            Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None },
+        );
         let first = cluster.submit(0, Request::Fsync { ino });
         cluster.submit(0, Request::SetAttr { ino, set: AttrSet::default(), size: Some(0) });
         let second = cluster.submit(0, Request::Fsync { ino });
@@ -102,7 +105,10 @@ fn open_on_another_node_keeps_an_inode_whose_last_name_its_holder_removes() {
         let dir = mkdir(&mut cluster, 0, b"d");
         let (ino, handle) = create(&mut cluster, 0, dir, b"a");
         let data = WriteData(b"kept"[..].into());
-        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
+        cluster.call(
+            0,
+            Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None },
+        );
         cluster.call(0, Request::Release { ino, handle, flock: None });
         lookup(&mut cluster, 1, Ino::ROOT, b"d");
         assert!(matches!(lookup(&mut cluster, 1, dir, b"a"), Reply::Entry(_)));
@@ -134,7 +140,10 @@ fn file_stays_for_the_node_that_removes_its_name_at_the_master() {
         let dir = mkdir(&mut cluster, 0, b"d");
         let (ino, handle) = create(&mut cluster, 0, dir, b"a");
         let data = WriteData(b"kept"[..].into());
-        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
+        cluster.call(
+            0,
+            Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None },
+        );
         cluster.call(0, Request::Release { ino, handle, flock: None });
         let (other, handle) = create(&mut cluster, 0, dir, b"b");
         cluster.call(0, Request::Release { ino: other, handle, flock: None });
@@ -177,7 +186,14 @@ fn size_that_was_glimpsed_is_not_shown_again() {
     let (ino, _) = create(&mut cluster, 0, dir, b"a");
     for len in 1..20 {
         let data = WriteData(vec![1; 1].into());
-        let write = Request::Write { ino, offset: len - 1, data, append: false, kill_privileges: None };
+        let write = Request::Write {
+            ino,
+            offset: len - 1,
+            data,
+            append: false,
+            direct: false,
+            kill_privileges: None,
+        };
         assert!(matches!(cluster.call(0, write), Reply::Written { .. }));
         let size = if len % 2 == 0 {
             match cluster.call(1, Request::GetAttr { ino }) {
@@ -273,7 +289,7 @@ fn pages_of_a_file_that_had_none_when_its_release_began_are_taken_back() {
         let (ino, _) = create(&mut cluster, 0, Ino::ROOT, b"f");
         let write = |byte: u8| {
             let data = WriteData(vec![byte; 100].into());
-            Request::Write { ino, offset: 0, data, append: false, kill_privileges: None }
+            Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None }
         };
         // So that there is something to take back.
         assert!(matches!(cluster.call(0, Request::GetAttr { ino }), Reply::Attr(..)));
@@ -316,10 +332,13 @@ fn page_of_extents_does_not_outlive_a_release_that_crossed_it() {
         }
         let append = |byte: u8| {
             let data = WriteData(vec![byte; 16].into());
-            Request::Write { ino, offset: 0, data, append: true, kill_privileges: None }
+            Request::Write { ino, offset: 0, data, append: true, direct: false, kill_privileges: None }
         };
         let big = WriteData(vec![1; 4096].into());
-        cluster.call(0, Request::Write { ino, offset: 0, data: big, append: false, kill_privileges: None });
+        cluster.call(
+            0,
+            Request::Write { ino, offset: 0, data: big, append: false, direct: false, kill_privileges: None },
+        );
         for _ in 0..100 {
             let writes: Vec<_> = (0..4).map(|n| (n, cluster.submit(n, append(2 + n as u8)))).collect();
             for (node, write) in writes {
@@ -346,7 +365,7 @@ fn pages_of_extents_do_not_outlive_the_directory_that_covered_their_file() {
         let (ino, handle) = create(&mut cluster, 0, dir, b"f");
         let write = |byte: u8, offset: u64| {
             let data = WriteData(vec![byte; 5000].into());
-            Request::Write { ino, offset, data, append: false, kill_privileges: None }
+            Request::Write { ino, offset, data, append: false, direct: false, kill_privileges: None }
         };
         // More extents than a record holds.
         for n in 0..40 {
@@ -384,7 +403,10 @@ fn content_of_an_orphan_outlives_its_writer_on_the_nodes_that_have_it_open() {
         assert!(matches!(lookup(&mut cluster, 1, Ino::ROOT, b"f"), Reply::Entry(_)));
         let Reply::Opened(reader) = cluster.call(1, Request::Open { ino, open }) else { panic!("opened") };
         let data = WriteData(vec![7; len].into());
-        cluster.call(0, Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
+        cluster.call(
+            0,
+            Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None },
+        );
         let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into() };
         assert!(matches!(cluster.call(remover, unlink), Reply::Done));
         cluster.call(0, Request::Release { ino, handle: writer, flock: None });

@@ -24,7 +24,7 @@ fn create(cluster: &mut Cluster, node: usize, name: &[u8]) -> (Ino, HandleId) {
 
 fn write(ino: Ino, byte: u8) -> Request {
     let data = WriteData(vec![byte; 10].into());
-    Request::Write { ino, offset: 0, data, append: false, kill_privileges: None }
+    Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None }
 }
 
 fn lookup(cluster: &mut Cluster, node: usize, name: &[u8]) -> Reply {
@@ -44,7 +44,7 @@ fn with_content_to_store(cluster: &mut Cluster) -> Ino {
     let (ino, _) = create(cluster, 0, b"f");
     assert!(matches!(cluster.call(0, Request::Fsync { ino }), Reply::Done));
     let data = WriteData(vec![7; 100_000].into());
-    let write = Request::Write { ino, offset: 0, data, append: false, kill_privileges: None };
+    let write = Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None };
     assert!(matches!(cluster.call(0, write), Reply::Written { .. }));
     ino
 }

@@ -9,7 +9,7 @@ use wire::{FetchWhat, ToMaster, Want};
 use crate::cache::Place;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay};
-use crate::request::{AllocateMode, ReadJob, Reply};
+use crate::request::{AllocateMode, ReadJob, Reply, Via};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// Largest file: what the kernel's signed offset can name.
@@ -102,19 +102,20 @@ impl Core {
         Err(Step::Wait(self.want(want)))
     }
 
-    pub(crate) fn try_read(&mut self, ino: Ino, offset: u64, len: u32, noatime: bool) -> Try<Reply> {
+    pub(crate) fn try_read(&mut self, ino: Ino, offset: u64, wanted: u32, noatime: bool) -> Try<Reply> {
         let content = self.need_content(ino, LockMode::Pr)?;
         if !noatime {
             self.note_read(ino);
         }
         let size = self.live.get(&ino).map_or(content.size, |live| live.size);
-        let end = offset.saturating_add(u64::from(len)).min(size);
-        if end < offset.saturating_add(u64::from(len)) {
+        let asked = offset..offset.saturating_add(u64::from(wanted));
+        let end = asked.end.min(size);
+        if end < asked.end {
             self.note_read_end(ino, offset, size);
         }
         if offset >= end {
             // The kernel may keep a page of zeros behind the end, which another node can move.
-            self.note_read_served(ino);
+            self.note_read_served(ino, asked);
             return Ok(Reply::Data(Vec::new()));
         }
         let range = offset..end;
@@ -142,7 +143,7 @@ impl Core {
             }
         };
         self.metrics.operations_local.add(OperationKind::Read, 1);
-        self.note_read_served(ino);
+        self.note_read_served(ino, asked);
         if parts.is_empty() {
             let mut data = vec![0; len];
             for (at, bytes) in overlay {
@@ -170,18 +171,12 @@ impl Core {
         self.settle();
     }
 
-    fn note_read_served(&mut self, ino: Ino) {
+    fn note_read_served(&mut self, ino: Ino, range: std::ops::Range<u64>) {
         self.note_served(ino);
+        let time = self.number();
         let known = self.known.note(ino);
-        known.was_read = true;
+        known.reads.note(range, time);
         known.read_while_dropping = true;
-    }
-
-    /// The driver takes back what reads that were answered until now left of a place that was written since.
-    pub fn reads_taken_back(&mut self, ino: Ino) {
-        if let Some(known) = self.known.get_mut(&ino) {
-            known.was_read = false;
-        }
     }
 
     /// The kernel is given pages of `ino`.
@@ -200,7 +195,7 @@ impl Core {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        append: bool,
+        via: Via,
         is_exempt: bool,
     ) -> Option<Reply> {
         self.clock = clock;
@@ -208,10 +203,18 @@ impl Core {
         if !is_plain || !self.may_serve_pages() || self.broken.contains_key(&ino) {
             return None;
         }
+        let is_exempt = is_exempt || via == Via::WriteBack;
         let mut progress = Progress { is_exempt, ..Progress::new(clock.now, 0) };
-        let reply = match self.try_write(ino, offset, data, append, &mut progress) {
-            Ok(reply) => Some(reply),
-            Err(Step::Done(reply)) => Some(reply),
+        let written = match via {
+            Via::Cache { append } => self.try_write(ino, offset, data, append, &mut progress),
+            Via::Direct { append } => {
+                let written = self.try_write(ino, offset, data, append, &mut progress);
+                written.inspect(|reply| self.shield_written(ino, offset, reply, &mut progress))
+            }
+            Via::WriteBack => self.try_write_pages(ino, offset, data, &mut progress),
+        };
+        let reply = match written {
+            Ok(reply) | Err(Step::Done(reply)) => Some(self.hand_over_shield(reply, &mut progress)),
             Err(Step::Wait(_)) => None,
         };
         self.settle();
@@ -268,8 +271,7 @@ impl Core {
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);
         let moved_to = (append && at != offset).then_some(at);
-        let was_read = self.known.get(&ino).is_some_and(|known| known.was_read);
-        Ok(Reply::Written { len: data.len() as u32, moved_to, was_read })
+        Ok(Reply::Written { len: data.len() as u32, moved_to, shield: None })
     }
 
     /// Waits until what a write adds may be promised.
@@ -410,7 +412,12 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn try_allocate(&mut self, ino: Ino, offset: u64, len: u64, mode: AllocateMode) -> Try<Reply> {
+    pub(crate) fn try_allocate(
+        &mut self,
+        (ino, offset, len): (Ino, u64, u64),
+        mode: AllocateMode,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
@@ -439,7 +446,7 @@ impl Core {
         }
         let Some(live) = self.live.get_mut(&ino) else { return Err(FsError::Io.into()) };
         if punches {
-            live.punch(hole, now);
+            live.punch(hole.clone(), now);
         }
         if new_size > live.size {
             live.truncate(new_size, now);
@@ -448,6 +455,9 @@ impl Core {
         live.touch(now);
         let size = live.size;
         self.end_moved(ino, size);
+        if punches {
+            self.shield_mapped(ino, hole, progress);
+        }
         self.metrics.operations_local.add(OperationKind::Fallocate, 1);
         Ok(Reply::Done)
     }

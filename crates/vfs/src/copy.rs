@@ -18,7 +18,8 @@ use types::{Ino, LockMode};
 use crate::content::FILE_SIZE_MAX;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay};
-use crate::request::{Reply, Request};
+use crate::request::{HandleId, Reply, Request};
+use crate::shield::PAGE_LEN;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// What is to be copied where.
@@ -65,12 +66,12 @@ impl Core {
             self.drop_capability(*ino, progress)?;
         }
         let copy = Copy { from: *from, from_offset: *from_offset, to: *ino, to_offset: *offset, len: *len };
-        let reply = self.try_copy(copy, progress)?;
+        let reply = self.try_copy(copy, *handle, progress)?;
         progress.must_sync = self.handles.get(handle).is_some_and(|handle| handle.sync);
         self.finish_data(reply, progress)
     }
 
-    fn try_copy(&mut self, mut copy: Copy, progress: &mut Progress) -> Try<Reply> {
+    fn try_copy(&mut self, mut copy: Copy, handle: HandleId, progress: &mut Progress) -> Try<Reply> {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
@@ -86,7 +87,7 @@ impl Core {
         let size = self.live.get(&copy.from).map_or(source.size, |live| live.size);
         copy.cut_to(size.saturating_sub(copy.from_offset).min(COPY_LEN_MAX));
         if copy.len == 0 {
-            return Ok(Reply::Copied { len: 0 });
+            return Ok(Reply::Copied { len: 0, shield: None });
         }
         let end = copy.to_offset.checked_add(copy.len).filter(|end| *end <= FILE_SIZE_MAX);
         let Some(_) = end else { return Err(FsError::TooLarge.into()) };
@@ -95,6 +96,7 @@ impl Core {
         if copy.from == copy.to && is_overlapping {
             return Err(FsError::Invalid.into());
         }
+        self.keep_to_pages(&mut copy, handle, &target)?;
         self.need_logged(&copy, progress)?;
         if let Body::Inline { data } = &source.body
             && copy.from_offset < data.len() as u64
@@ -111,8 +113,25 @@ impl Core {
         self.need_space(extents.len() as u64 * EXTENT_BYTES + copy.len / SUMMED_BYTES)?;
         self.promise_copy(&copy, &target, &extents, progress)?;
         self.share(&copy, &target, &extents)?;
+        self.shield_mapped(copy.to, copy.target(), progress);
         self.metrics.operations_local.add(OperationKind::Copy, 1);
-        Ok(Reply::Copied { len: copy.len })
+        Ok(Reply::Copied { len: copy.len, shield: None })
+    }
+
+    /// When a copy is answered the kernel drops all pages that it touches, and with them what somebody stored meanwhile beside the copy, through
+    /// a mapping. Where somebody else may, whole pages are copied.
+    fn keep_to_pages(&self, copy: &mut Copy, handle: HandleId, target: &Content) -> Try<()> {
+        let own = self.handles.get(&handle).is_some_and(|handle| handle.map);
+        if self.known.get(&copy.to).is_none_or(|known| known.mappers <= u32::from(own)) {
+            return Ok(());
+        }
+        let size = self.live.get(&copy.to).map_or(target.size, |live| live.size);
+        let beside = if copy.target().end < size { copy.target().end % PAGE_LEN } else { 0 };
+        if !copy.to_offset.is_multiple_of(PAGE_LEN) || beside >= copy.len {
+            return Err(FsError::NotSupported.into());
+        }
+        copy.cut_to(copy.len - beside);
+        Ok(())
     }
 
     /// Waits until what a copy adds may be promised. Shared or not, each file counts in full.
@@ -170,7 +189,10 @@ impl Core {
         }
         self.note_read(copy.from);
         match self.try_write(copy.to, copy.to_offset, &bytes, false, progress)? {
-            Reply::Written { len, .. } => Ok(Reply::Copied { len: u64::from(len) }),
+            Reply::Written { len, .. } => {
+                self.shield_mapped(copy.to, copy.to_offset..copy.to_offset + u64::from(len), progress);
+                Ok(Reply::Copied { len: u64::from(len), shield: None })
+            }
             reply => Ok(reply),
         }
     }

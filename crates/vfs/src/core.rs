@@ -566,8 +566,8 @@ impl Core {
         }
         self.glimpsed.trying = progress.number;
         let step = match self.try_request(request, progress) {
-            Ok(reply) => Step::Done(reply),
-            Err(step) => step,
+            Ok(reply) | Err(Step::Done(reply)) => Step::Done(self.hand_over_shield(reply, progress)),
+            Err(Step::Wait(key)) => Step::Wait(key),
         };
         if self.quota.binds()
             && let Some(ino) = request.content_changed()

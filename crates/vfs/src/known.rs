@@ -8,6 +8,7 @@ use crate::cache::Place;
 use crate::ends::End;
 use crate::guard::Guard;
 use crate::judged::Judged;
+use crate::shield::{Reads, Shields};
 
 /// An inode that the kernel has looked up, or that is open.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ pub struct Known {
     pub(crate) judged: Judged,
     /// Of a directory: where the kernel has it.
     pub(crate) seat: Seat,
-    /// Whether a read was answered since direct writes last had its pages taken back.
-    pub was_read: bool,
+    /// What the kernel may have pages of, since direct writes last had them taken back.
+    pub(crate) reads: Reads,
     /// Handles open for reading only.
     pub readers: u32,
     /// Handles open for writing.
@@ -58,7 +59,7 @@ impl Known {
             end: End::default(),
             judged: Judged::default(),
             seat: Seat::default(),
-            was_read: false,
+            reads: Reads::default(),
             readers: 0,
             writers: 0,
             appenders: 0,
@@ -124,11 +125,13 @@ impl Seat {
 pub struct KnownTable {
     inodes: FxHashMap<Ino, Known>,
     guard: Box<dyn Guard>,
+    /// Before what its pages show as it was.
+    pub(crate) shields: Shields,
 }
 
 impl KnownTable {
     pub fn new(guard: Box<dyn Guard>) -> Self {
-        Self { inodes: FxHashMap::default(), guard }
+        Self { inodes: FxHashMap::default(), guard, shields: Shields::default() }
     }
 
     /// The inode, known from here on if it was not.

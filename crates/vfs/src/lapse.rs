@@ -241,6 +241,7 @@ impl Core {
         self.quota = Quota::default();
         self.pages.clear();
         self.old_content.clear();
+        self.known.shields.clear();
         self.locks.clear();
         self.closes = Closes::default();
         self.releases.clear();

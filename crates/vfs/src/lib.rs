@@ -37,6 +37,7 @@ mod quota;
 mod readdir;
 mod request;
 mod revoke;
+mod shield;
 mod space;
 mod unlinked;
 mod view;
@@ -53,5 +54,5 @@ pub use crate::judged::Permissions;
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, ReadJob,
-    Reply, Request, RequestId, StatFs, WriteData,
+    Reply, Request, RequestId, Shield, StatFs, Via, WriteData,
 };

@@ -83,18 +83,21 @@ impl Core {
             }
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime } => self.try_read(*ino, *offset, *len, *noatime),
-            Request::Write { ino, offset, data, append, kill_privileges } => {
+            Request::Write { ino, offset, data, append, direct, kill_privileges } => {
                 if let Some(groups) = kill_privileges {
                     self.kill_privileges(*ino, groups, progress)?;
                 } else if self.has_capability(*ino) {
                     self.drop_capability(*ino, progress)?;
                 }
                 let reply = self.try_write(*ino, *offset, &data.0, *append, progress)?;
+                if *direct {
+                    self.shield_written(*ino, *offset, &reply, progress);
+                }
                 self.finish_write(reply, *offset, progress)
             }
             Request::WritePages { ino, offset, data } => {
-                let reply = self.try_write(*ino, *offset, &data.0, false, progress)?;
-                self.finish_write(reply, *offset, progress)
+                let reply = self.try_write_pages(*ino, *offset, &data.0, progress)?;
+                self.finish_data(reply, progress)
             }
             Request::Flush { ino, owner } => self.try_flush(*ino, *owner, progress),
             Request::Release { ino, handle, flock } => self.try_release(*ino, *handle, *flock, progress),
@@ -167,7 +170,7 @@ impl Core {
         } else if self.has_capability(*ino) {
             self.drop_capability(*ino, progress)?;
         }
-        let reply = self.try_allocate(*ino, *offset, *len, *mode)?;
+        let reply = self.try_allocate((*ino, *offset, *len), *mode, progress)?;
         self.finish_data(reply, progress)
     }
 

@@ -57,8 +57,15 @@ pub enum Request {
     Open { ino: Ino, open: OpenMode },
     /// read; `noatime` with O_NOATIME. The answer is data, or a job to read it with.
     Read { ino: Ino, offset: u64, len: u32, noatime: bool },
-    /// write; `kill_privileges` by somebody in these groups.
-    Write { ino: Ino, offset: u64, data: WriteData, append: bool, kill_privileges: Option<Groups> },
+    /// write, `direct` past the kernel's page cache; `kill_privileges` by somebody in these groups.
+    Write {
+        ino: Ino,
+        offset: u64,
+        data: WriteData,
+        append: bool,
+        direct: bool,
+        kill_privileges: Option<Groups>,
+    },
     /// The kernel writes pages back that were stored to through a mapping. It does so for invalidations too, which others
     /// may be waiting for: so this asks nobody for anything but the content, and privileges stay, as with any mapping.
     WritePages { ino: Ino, offset: u64, data: WriteData },
@@ -393,15 +400,18 @@ pub enum Reply {
         len: u32,
         /// Where they went, if not where the kernel thought.
         moved_to: Option<u64>,
-        /// Whether a read was answered since [`crate::Core::reads_taken_back`]: it may have left pages with the kernel
-        /// that show what was there before.
-        was_read: bool,
+        /// Where the kernel may have pages that show what was there before.
+        shield: Option<Shield>,
     },
     /// Bytes copied; fewer than asked for need not mean the end of the source.
     Copied {
         /// How many.
         len: u64,
+        /// Where the kernel may have pages that show what was there before.
+        shield: Option<Shield>,
     },
+    /// A range of a file is zeros; the kernel may have pages that show what was there before.
+    Emptied(Shield),
     /// A directory's entries.
     Dir(Box<dyn DirSink>),
     /// Figures of the volume.
@@ -410,6 +420,53 @@ pub enum Reply {
     Offset(u64),
     /// The lock in the way, or none.
     Lock(Option<ByteLock>),
+}
+
+impl Reply {
+    /// What has to be taken back from the kernel before it is answered.
+    pub fn shield(&self) -> Option<Shield> {
+        match self {
+            Self::Written { shield, .. } | Self::Copied { shield, .. } => *shield,
+            Self::Emptied(shield) => Some(*shield),
+            _ => None,
+        }
+    }
+}
+
+/// How bytes that are written come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Through the kernel's page cache.
+    Cache {
+        /// To the end, wherever that is.
+        append: bool,
+    },
+    /// Past it.
+    Direct {
+        /// To the end, wherever that is.
+        append: bool,
+    },
+    /// The kernel writes back what was stored through mappings.
+    WriteBack,
+}
+
+/// A range of a file that has changed, and that write-back of the kernel's older pages leaves alone. Take these pages back, then call
+/// [`crate::Core::lower_shield`], then answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the range, in bytes")]
+pub struct Shield {
+    /// Among all that were raised.
+    pub number: u64,
+    pub ino: Ino,
+    pub offset: u64,
+    pub len: u64,
+}
+
+impl Shield {
+    /// The bytes that it is before.
+    pub fn range(&self) -> std::ops::Range<u64> {
+        self.offset..self.offset + self.len
+    }
 }
 
 /// Figures of the volume.

@@ -273,6 +273,7 @@ impl Core {
             self.old_content.remove(ino);
             if let Some(known) = self.known.get_mut(ino) {
                 known.pages_out = false;
+                known.reads.clear();
                 known.attr_out = false;
             }
         }

@@ -4,7 +4,7 @@ use meta::{FsError, Inode, OpReply};
 use types::{Account, BatchSeq, Ino, Micros, OpSeq, ResourceId};
 use wire::{ByteLock, FetchWhat, Want};
 
-use crate::request::{Reply, Request};
+use crate::request::{Reply, Request, Shield};
 
 /// What a parked request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +81,8 @@ pub struct Progress {
     pub copy_tries: u32,
     /// Whether what it copies was flushed for it.
     pub copy_flushed: bool,
+    /// What it changed behind the kernel's pages, until it is answered.
+    pub shield: Option<Shield>,
     /// Whether what was stored through mappings before it came is written back.
     pub written_back: bool,
     /// Whether it was counted as a search in a cache.
@@ -138,6 +140,7 @@ impl Progress {
             flushed: false,
             copy_tries: 0,
             copy_flushed: false,
+            shield: None,
             written_back: false,
             is_counted: false,
             killed_privileges: false,

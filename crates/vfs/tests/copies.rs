@@ -31,7 +31,8 @@ fn what_is_told_after_a_copy_is_told_behind_it() {
     run(&mut core, &store);
     let (source, _) = made(&mut core, "f");
     let data = WriteData(vec![7; LEN].into());
-    let write = Request::Write { ino: source, offset: 0, data, append: false, kill_privileges: None };
+    let write =
+        Request::Write { ino: source, offset: 0, data, append: false, direct: false, kill_privileges: None };
     assert!(matches!(core.submit(CLOCK, RequestId(2), write), Some(Reply::Written { .. })));
     assert!(core.submit(CLOCK, RequestId(3), Request::Fsync { ino: source }).is_none());
     run(&mut core, &store);
@@ -48,7 +49,7 @@ fn what_is_told_after_a_copy_is_told_behind_it() {
         kill_privileges: None,
     };
     let answer = core.submit(CLOCK, RequestId(4), copy);
-    assert!(matches!(answer, Some(Reply::Copied { len }) if len == LEN as u64), "{answer:?}");
+    assert!(matches!(answer, Some(Reply::Copied { len, .. }) if len == LEN as u64), "{answer:?}");
     assert!(run(&mut core, &store).is_empty(), "nothing has to be said for a copy");
     core.handle_message(CLOCK, FromMaster::Forget { seq: 1, changes: Vec::new(), removed: vec![source] });
     let said = run(&mut core, &store);

@@ -167,7 +167,14 @@ fn nothing_is_told_to_be_kept_while_everything_is_taken_back() {
     let mut rig = Rig::new();
     rig.open_to_write(10);
     let data = WriteData(vec![7; 20].into());
-    rig.ask(Request::Write { ino: FILE, offset: 0, data, append: false, kill_privileges: None });
+    rig.ask(Request::Write {
+        ino: FILE,
+        offset: 0,
+        data,
+        append: false,
+        direct: false,
+        kill_privileges: None,
+    });
     rig.now = rig.now + Micros(1_000_000);
     let list = vec![(ResourceId::file(FILE), LockMode::Pr)];
     rig.hear(FromMaster::Revoke { list, speculative: false });
@@ -190,7 +197,14 @@ fn an_answer_with_a_later_end_waits_until_the_kernel_has_it() {
     // Written through pages, by nobody but this node since.
     let write = |rig: &mut Rig, len: u64| {
         let data = WriteData(vec![7; len as usize].into());
-        rig.ask(Request::Write { ino: FILE, offset: 0, data, append: false, kill_privileges: None });
+        rig.ask(Request::Write {
+            ino: FILE,
+            offset: 0,
+            data,
+            append: false,
+            direct: false,
+            kill_privileges: None,
+        });
     };
     write(&mut rig, 20);
     rig.core.end_written(FILE, 20);

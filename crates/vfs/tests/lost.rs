@@ -140,7 +140,14 @@ impl Rig {
 
     fn write(&mut self, ino: Ino, offset: u64, len: usize) -> Result<(), FsError> {
         let data = WriteData(vec![7; len].into());
-        match self.ask(Request::Write { ino, offset, data, append: false, kill_privileges: None }) {
+        match self.ask(Request::Write {
+            ino,
+            offset,
+            data,
+            append: false,
+            direct: false,
+            kill_privileges: None,
+        }) {
             Reply::Written { .. } => Ok(()),
             Reply::Error(error) => Err(error),
             reply => panic!("{reply:?}"),

@@ -72,7 +72,7 @@ impl Rig {
         let Some(Reply::Created(entry, opened)) = rig.ask(create) else { panic!("created") };
         rig.file = entry.attr.ino;
         let (ino, data) = (rig.file, WriteData(vec![7; 100].into()));
-        rig.ask(Request::Write { ino, offset: 0, data, append: false, kill_privileges: None });
+        rig.ask(Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None });
         (rig, opened.handle)
     }
 

@@ -131,6 +131,7 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
         catch_up: Box::new(|_| ()),
         taken: Box::new(|_, _| ()),
         lowered: Box::new(|_| ()),
+        unshielded: Box::new(|_| ()),
         abort: Box::new(move || _ = abort_sender.send(())),
     };
     let notify: Arc<dyn Notify> = kernel.clone();

@@ -263,7 +263,9 @@ impl<'a> Worker<'a> {
     }
 
     fn copy(&mut self) -> Result<(), String> {
-        let (number, is_synced) = (self.own_mixed(), self.rng.bool());
+        // Whole pages are shared, others copied.
+        let number = if self.rng.bool() { self.own_mixed() } else { MIXED + self.number };
+        let is_synced = self.rng.bool();
         self.renew("copy to", number, |open, offset, bytes| {
             pwrite(&open.source, bytes, 0)?;
             if is_synced {

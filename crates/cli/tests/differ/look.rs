@@ -238,7 +238,7 @@ fn xattrs(side: &Side<'_>, path: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Err
 
 /// Compares a mount's tree with the local one.
 pub fn compare_trees(times: &mut Times, ours: &Tree, local: &Tree) -> Result<(), Difference> {
-    for path in ours.keys().filter(|path| !local.contains_key(*path)) {
+    if let Some(path) = ours.keys().find(|path| !local.contains_key(*path)) {
         return Err(Difference::new(format!("{path} is there, but not locally"), []));
     }
     let (our_groups, local_groups) = (groups(ours), groups(local));

@@ -52,7 +52,6 @@ fn one_file_is_what_was_written_to_it() {
 }
 
 #[test]
-#[ignore = "until a million steps of it are clean: docs/testing.md, known faults"]
 fn one_file_is_what_both_mounts_write_at_once() {
     run_seeds("one_file_is_what_both_mounts_write_at_once", |seed, end| {
         let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };

@@ -116,6 +116,9 @@ impl Node {
         if let Reply::ReadJob(job) = reply {
             self.core.read_done(self.clock(), job.pin);
         }
+        if let Some(shield) = reply.shield() {
+            self.core.lower_shield(self.clock(), shield);
+        }
     }
 
     fn run(&mut self) {

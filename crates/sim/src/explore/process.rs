@@ -146,6 +146,7 @@ impl Process {
                     offset,
                     data: WriteData(data.clone().into()),
                     append: false,
+                    direct: false,
                     kill_privileges: None,
                 };
                 (Call::Write { ino, offset: Some(offset), data }, request)
@@ -153,8 +154,14 @@ impl Process {
             Step::Append(text) => {
                 let data = text.as_bytes().to_vec();
                 let bytes = WriteData(data.clone().into());
-                let request =
-                    Request::Write { ino: file, offset: 0, data: bytes, append: true, kill_privileges: None };
+                let request = Request::Write {
+                    ino: file,
+                    offset: 0,
+                    data: bytes,
+                    append: true,
+                    direct: false,
+                    kill_privileges: None,
+                };
                 (Call::Write { ino, offset: None, data }, request)
             }
             Step::Read => match kernel.pages.get(&file) {

@@ -139,7 +139,8 @@ fn file(cluster: &mut Cluster, node: usize, parent: u64, name: &[u8], data: &[u8
     let ino = entry.attr.ino;
     if !data.is_empty() {
         let data = WriteData(data.into());
-        let write = Request::Write { ino, offset: 0, data, append: false, kill_privileges: None };
+        let write =
+            Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None };
         let reply = cluster.call(node, write);
         assert!(matches!(reply, Reply::Written { .. }), "write answered {reply:?}");
     }

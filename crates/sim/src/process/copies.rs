@@ -53,7 +53,7 @@ impl Process {
             kill_privileges: None,
         };
         let is_done = match self.call(request).await {
-            Reply::Copied { len } if len == bytes.len() as u64 => true,
+            Reply::Copied { len, .. } if len == bytes.len() as u64 => true,
             Reply::Error(FsError::NotSupported) => false,
             Reply::Error(error) if self.may_refuse(&error) => {
                 self.doubt(to);

@@ -46,7 +46,14 @@ impl Process {
             Reply::Created(entry, opened) => {
                 let ino = entry.attr.ino;
                 let data = WriteData(vec![self.id as u8; 1 + self.random(5000)].into());
-                let write = Request::Write { ino, offset: 0, data, append: false, kill_privileges: None };
+                let write = Request::Write {
+                    ino,
+                    offset: 0,
+                    data,
+                    append: false,
+                    direct: false,
+                    kill_privileges: None,
+                };
                 match self.call(write).await {
                     Reply::Written { .. } => {}
                     Reply::Error(error) if self.may_refuse(&error) => {}
@@ -189,8 +196,14 @@ impl Process {
         for _ in 0..1 + self.random(3) {
             let number = self.state(|s| s.appended);
             let data = WriteData(format!("p{:03}:{number:08};;;", self.id).into_bytes().into());
-            let write =
-                Request::Write { ino: Ino(ino), offset: 0, data, append: true, kill_privileges: None };
+            let write = Request::Write {
+                ino: Ino(ino),
+                offset: 0,
+                data,
+                append: true,
+                direct: false,
+                kill_privileges: None,
+            };
             match self.call(write).await {
                 Reply::Written { len: 16, .. } => self.state(|s| s.appended += 1),
                 Reply::Error(error) if self.may_refuse(&error) => break,
@@ -299,7 +312,14 @@ impl Process {
             self.fault(&format!("at {offset} of ino {ino} is {number}, expected {known:?}"));
         }
         let data = WriteData((number + 1).to_le_bytes().into());
-        let write = Request::Write { ino: Ino(ino), offset, data, append: false, kill_privileges: None };
+        let write = Request::Write {
+            ino: Ino(ino),
+            offset,
+            data,
+            append: false,
+            direct: false,
+            kill_privileges: None,
+        };
         match self.call(write).await {
             Reply::Written { .. } => self.state(|s| s.far = Some(number + 1)),
             Reply::Error(error) if self.may_refuse(&error) => {}

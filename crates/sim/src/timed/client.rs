@@ -184,7 +184,14 @@ impl Client {
     /// Appends to an open file.
     pub async fn append(&self, ino: u64, data: &[u8]) -> Result<(), FsError> {
         let data = WriteData(data.into());
-        let request = Request::Write { ino: Ino(ino), offset: 0, data, append: true, kill_privileges: None };
+        let request = Request::Write {
+            ino: Ino(ino),
+            offset: 0,
+            data,
+            append: true,
+            direct: false,
+            kill_privileges: None,
+        };
         self.call(request, |kernel, reply| match reply {
             Reply::Written { .. } => {
                 kernel.attrs.remove(&Ino(ino));

@@ -48,7 +48,7 @@ impl Runner {
             kill_privileges: None,
         };
         match self.cluster.call(to.node, request) {
-            Reply::Copied { len } if len == bytes.len() as u64 => {}
+            Reply::Copied { len, .. } if len == bytes.len() as u64 => {}
             // The bytes are to be read and written then.
             Reply::Error(FsError::NotSupported) => return "copy refused",
             other => panic!("{}: copy of {} bytes answered {other:?}", self.last, bytes.len()),
