@@ -40,6 +40,8 @@ pub enum Command {
     Load(LoadArgs),
     /// Watch how long I/O takes on any file system or block device, layer by layer
     Watch(WatchArgs),
+    /// Measure how fast a file system is, any file system, beside a local one and from several mount points
+    Bench(BenchArgs),
     /// Install this binary and the helpers of mount(8) and umount(8)
     Install(InstallArgs),
     /// Look after the kernel's caches of a mount: how a node starts its guard
@@ -48,6 +50,9 @@ pub enum Command {
     /// Touch the targets of a watch: how `watch` samples without being stuck with what it samples
     #[command(hide = true)]
     WatchWorker,
+    /// Make the system calls of a benchmark
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 /// Arguments of `format`.
@@ -323,6 +328,78 @@ pub struct WatchArgs {
     pub replay: Option<PathBuf>,
 }
 
+/// Arguments of `bench`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Everything is made in a directory of the benchmark's own, below the first mount point, and removed at the end. \
+Nothing of Holdfast is needed, and root only to empty the kernel's caches. Exit codes: 0 measured, 3 not measured."
+)]
+pub struct BenchArgs {
+    /// Which benchmark
+    #[command(subcommand)]
+    pub what: BenchCommand,
+}
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Make, look at, list and remove names in one directory: how many in a second
+    Create(BenchCreateArgs),
+    /// Look at every inode of a tree: cold, warm, from another mount point, and after changes there
+    Walk(BenchWalkArgs),
+}
+
+/// What all benchmarks take.
+#[derive(Debug, clap::Args)]
+pub struct BenchCommonArgs {
+    /// A mount point, or a directory below it; several of one file system, a node each
+    #[arg(value_name = "DIR", required = true)]
+    pub mounts: Vec<PathBuf>,
+    /// A directory of a local file system: the same is done there by turns, and the ratio shown
+    #[arg(long, value_name = "DIR")]
+    pub local: Option<PathBuf>,
+    /// How often; a median of fewer than 3 says little
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `bench create`.
+#[derive(Debug, clap::Args)]
+pub struct BenchCreateArgs {
+    /// See there
+    #[command(flatten)]
+    pub common: BenchCommonArgs,
+    /// Names of each kind, of all processes together
+    #[arg(long, value_name = "N", default_value_t = 150_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub files: u64,
+    /// What is made: mknod, create, mkdir, symlink, link
+    #[arg(long, value_name = "KIND", value_delimiter = ',', default_value = "mknod,create,mkdir,symlink,link", value_parser = kind)]
+    pub kinds: Vec<probe::bench::Kind>,
+    /// Processes at once; they take the mount points by turns
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub processes: u32,
+    /// Each process in a directory of its own
+    #[arg(long)]
+    pub own: bool,
+}
+
+/// Arguments of `bench walk`.
+#[derive(Debug, clap::Args)]
+pub struct BenchWalkArgs {
+    /// See there
+    #[command(flatten)]
+    pub common: BenchCommonArgs,
+    /// Regular files of the tree
+    #[arg(long, value_name = "N", default_value_t = 393_604, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub files: u64,
+    /// So many in each directory
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub per_directory: u64,
+}
+
 /// Arguments of `install`.
 #[derive(Debug, clap::Args)]
 pub struct InstallArgs {
@@ -349,6 +426,11 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
 fn time(text: &str) -> Result<std::time::Duration, String> {
     let parsed = probe::parse_duration(text).filter(|time| !time.is_zero());
     parsed.ok_or_else(|| "expected a time above zero, like 3s, 500ms or 2m".to_owned())
+}
+
+fn kind(text: &str) -> Result<probe::bench::Kind, String> {
+    let names = || probe::bench::Kind::ALL.map(probe::bench::Kind::name).join(", ");
+    probe::bench::Kind::of_name(text).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 fn figure(text: &str) -> Result<probe::Figure, String> {

@@ -9,8 +9,12 @@
 //!   ([`Watch`], which is pure), and figures into tables, lines, JSON, graphs and answers.
 //!
 //! The stream of events is also the format of a recording, so a replay shows what the live run showed.
+//!
+//! [`bench`] measures how fast a file system is; its workers are processes for the same reason.
 
 mod answers;
+pub mod bench;
+mod beneath;
 mod check;
 mod event;
 mod front;

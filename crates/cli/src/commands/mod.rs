@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod bench;
 pub mod dump;
 pub mod format;
 pub mod fsck;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::place::Scratch;
 use crate::slow_disk::SlowDisk;
-use crate::{Running, Scratch, text, wait_for, watch};
+use crate::{Running, text, wait_for, watch};
 
 fn first_line(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()

@@ -1,64 +1,11 @@
 //! On every file system there is, with every operation, and nothing stays behind.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::place::{Mounted, Scratch, names, sh};
 use crate::slow_disk::SlowDisk;
-use crate::{Running, Scratch, json, names, text, wait_for, watch};
-
-/// A file system on a loop device, unmounted with the test.
-struct Mounted {
-    at: PathBuf,
-    device: Option<String>,
-}
-
-impl Mounted {
-    /// None, with a line that says so, where its tools are missing.
-    fn make(scratch: &Scratch, kind: &str) -> Option<Self> {
-        let at = scratch.join(kind);
-        std::fs::create_dir(&at).expect("made");
-        if kind == "tmpfs" {
-            sh(&format!("mount -t tmpfs -o size=16M none {}", at.display())).expect("mounted");
-            return Some(Self { at, device: None });
-        }
-        let image = scratch.join(&format!("{kind}.img"));
-        // The smallest that mkfs.xfs makes.
-        std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("made");
-        Self::make_on(&image, kind, at)
-    }
-
-    fn make_on(image: &Path, kind: &str, at: PathBuf) -> Option<Self> {
-        if sh(&format!("command -v mkfs.{kind} && mkfs.{kind} -q {}", image.display())).is_err() {
-            println!("SKIPPED: {kind}: no mkfs.{kind}");
-            return None;
-        }
-        let device = sh(&format!("losetup --find --show {}", image.display())).expect("a loop device");
-        let mounted = Self { at, device: Some(device.trim().to_owned()) };
-        match sh(&format!("mount -t {kind} {} {}", device.trim(), mounted.at.display())) {
-            Ok(_) => Some(mounted),
-            Err(error) => {
-                println!("SKIPPED: {kind}: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = sh(&format!("umount -l {} 2>/dev/null", self.at.display()));
-        if let Some(device) = &self.device {
-            let _ = sh(&format!("losetup --detach {device}"));
-        }
-    }
-}
-
-fn sh(script: &str) -> Result<String, String> {
-    let output = Command::new("sh").args(["-ec", script]).output().expect("sh(1) is there");
-    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() { Ok(shown(&output.stdout)) } else { Err(shown(&output.stderr)) }
-}
+use crate::{Running, json, text, wait_for, watch};
 
 #[test]
 fn every_operation_runs_on_every_file_system() {

@@ -5,63 +5,20 @@
 
 mod answers;
 mod file_systems;
+#[path = "../place/mod.rs"]
+mod place;
 mod refusals;
 mod slow_disk;
 mod troubles;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_holdfast");
-
-/// A directory that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // In memory, so that other work on the machine's disk is not what is measured.
-        let memory = PathBuf::from("/dev/shm");
-        let base = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let dir = base.join(format!("holdfast-watch-test-{}-{number}", std::process::id()));
-        std::fs::create_dir(&dir).expect("a directory of its own");
-        Self(std::fs::canonicalize(dir).expect("it exists"))
-    }
-
-    /// None, with a line that says so, where nothing can be mounted.
-    fn to_mount() -> Option<Self> {
-        if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() {
-            return Some(Self::new());
-        }
-        println!("SKIPPED: mounting needs root and /dev/fuse");
-        None
-    }
-
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn names(&self) -> Vec<String> {
-        names(&self.0)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(dir).expect("a directory");
-    entries.map(|entry| entry.expect("readable").file_name().into_string().expect("UTF-8")).collect()
-}
 
 /// A watch under way, killed if the test fails.
 struct Running(Option<Child>);

@@ -2,8 +2,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 
+use crate::place::Scratch;
 use crate::slow_disk::SlowDisk;
-use crate::{Scratch, code_and_error, text, watch};
+use crate::{code_and_error, text, watch};
 
 #[test]
 fn bad_targets_are_refused_by_name() {
@@ -93,7 +94,7 @@ fn a_full_and_a_read_only_file_system_are_named() {
     let (code, error) = code_and_error(&watch(&[text(&at), "--duration", "1s"]));
     mount("remount,ro,size=64k");
     let (read_only_code, read_only_error) = code_and_error(&watch(&[text(&at), "--duration", "1s"]));
-    let left = crate::names(&at);
+    let left = crate::place::names(&at);
     rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).expect("unmounted");
     assert!(
         code == 3 && error.contains("small: no room for a file of the watch's own: No space left"),

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::place::Scratch;
 use crate::slow_disk::SlowDisk;
-use crate::{Running, Scratch, code_and_error, json, text, watch};
+use crate::{Running, code_and_error, json, text, watch};
 
 #[test]
 fn a_stall_of_one_layer_of_two_is_seen_and_the_layer_named() {

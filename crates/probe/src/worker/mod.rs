@@ -9,7 +9,6 @@
 //! | `target-N` | opens target N, then one I/O each interval | with the process |
 //! | `tell` | writes events | standard output is closed |
 
-mod beneath;
 mod mount;
 mod operation;
 mod target;
@@ -29,7 +28,7 @@ use crate::event::Event;
 use crate::options::{Op, Options};
 use crate::system;
 
-use beneath::Place;
+use crate::beneath::Place;
 use mount::MountPlace;
 use operation::Operation;
 

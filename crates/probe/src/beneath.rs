@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 
 /// A target's own name among [`Place::beneath`] of others, and what lies beneath it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// `block 8:16`, or `file 8:1 4711` by device and inode.
     pub own: Option<String>,
     /// All that it stands on, however far below.

@@ -1,0 +1,222 @@
+//! `holdfast bench` as people run it: on the file systems there are, on two mounts of a volume, on what cannot be measured, and stopped
+//! in the middle.
+
+#[path = "../place/mod.rs"]
+mod place;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use place::{Mounted, Scratch, names, sh};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_holdfast");
+
+#[test]
+fn every_benchmark_runs_on_every_file_system() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let local = text(&scratch.join("local")).to_owned();
+    std::fs::create_dir(&local).expect("made");
+    for kind in ["ext4", "xfs", "btrfs", "tmpfs"] {
+        let Some(mounted) = Mounted::make(&scratch, kind) else { continue };
+        let before = names(&mounted.at);
+        let at = text(&mounted.at);
+        let made = measured(&["create", at, "--files", "2100", "--local", &local, "--runs", "2"]);
+        let want: Vec<String> = ["mknod", "create", "mkdir", "symlink", "link"]
+            .iter()
+            .flat_map(|name| {
+                let removed = if *name == "mkdir" { "rmdir".to_owned() } else { format!("{name} unlink") };
+                [(*name).to_owned(), format!("{name} stat"), format!("{name} readdir"), removed]
+            })
+            .collect();
+        assert_eq!(figures(&made), want, "{kind}");
+        assert_eq!(made["file_system"]["type"], kind);
+        for figure in made["figures"].as_array().expect("a list") {
+            let name = figure["name"].as_str().expect("a string");
+            // To every thousand links one more file is made, which they are links to.
+            let wanted = if name == "link readdir" { 2103 } else { 2100 };
+            assert_eq!(figure["count"], wanted, "{kind}: {figure:#}");
+            assert_eq!(figure["values"].as_array().map(Vec::len), Some(2), "{kind}: {figure:#}");
+            assert!(
+                figure["median"].as_f64() > Some(0.0) && figure["ratio"].as_f64() > Some(0.0),
+                "{kind}: {figure:#}"
+            );
+            let sum: u64 =
+                figure["per_second"].as_array().expect("a list").iter().filter_map(Json::as_u64).sum();
+            assert_eq!(sum, wanted, "{kind}: {figure:#}");
+        }
+        let walked = measured(&["walk", at, "--files", "1000", "--per-directory", "64", "--runs", "1"]);
+        assert_eq!(figures(&walked), ["make", "cold", "warm", "chmod of all"], "{kind}");
+        let counts: Vec<u64> = counts(&walked);
+        assert_eq!(counts, [1016, 1016, 1016, 1000], "{kind}: files, and 16 directories");
+        assert_eq!(names(&mounted.at), before, "{kind}");
+    }
+    assert!(names(Path::new(&local)).is_empty());
+}
+
+/// Goal: what several nodes do is counted, as are their requests. Method: two mounts of a volume, by known numbers.
+#[test]
+fn two_mounts_of_a_volume_are_measured_together() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let volume = Volume::mount(&scratch);
+    let [a, b] = volume.mounts.each_ref().map(|mount| text(mount));
+    let made = measured(&[
+        "create",
+        a,
+        b,
+        "--files",
+        "301",
+        "--processes",
+        "2",
+        "--runs",
+        "1",
+        "--kinds",
+        "mknod,create",
+    ]);
+    assert_eq!(counts(&made), [301; 8]);
+    let requests = &made["figures"][0]["counters_each"]["request mknod"];
+    assert!((requests.as_f64().expect("a number") - 1.0).abs() < 0.01, "{:#}", made["figures"][0]);
+    assert_eq!(made["file_system"]["type"], "fuse.holdfast");
+    let own = measured(&[
+        "create",
+        a,
+        b,
+        "--files",
+        "300",
+        "--processes",
+        "3",
+        "--own",
+        "--runs",
+        "1",
+        "--kinds",
+        "mkdir",
+    ]);
+    assert_eq!(counts(&own), [300; 4]);
+    let walked = measured(&["walk", a, b, "--files", "500", "--per-directory", "100", "--runs", "1"]);
+    assert_eq!(counts(&walked), [505, 505, 505, 505, 505, 505, 500, 505, 1010]);
+    assert_eq!(names(Path::new(a)), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_by_name() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let small = Mounted::make(&scratch, "tmpfs").expect("tmpfs is there");
+    std::fs::write(scratch.join("file"), "").expect("written");
+    let at = |name: &str| text(&scratch.join(name)).to_owned();
+    let (small, base) = (text(&small.at).to_owned(), text(&scratch.join("")).to_owned());
+    for (arguments, part) in [
+        (&["create", &at("gone")][..], "gone: cannot be used: No such file or directory"),
+        (&["walk", &at("file")], "file: no directory can be made there: Not a directory"),
+        (&["create", &small, "--files", "10000000"], "inodes are needed"),
+        (&["create", &base, &small, "--files", "10"], "tmpfs: does not show what is made in"),
+        (&["create", &base, "--files", "10", "--local", &at("gone")], "gone: cannot be used"),
+        (&["create", &base, "--files", "0"], "0 is not in 1..=100000000"),
+        (&["create", &base, "--kinds", "pipe"], "expected one of mknod, create"),
+        (&["walk"], "required arguments were not provided"),
+        (&["create", "/proc", "--files", "10"], "/proc: "),
+    ] {
+        let output = bench(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && error.contains(part), "{arguments:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    }
+    sh(&format!("mount -o remount,ro {small}")).expect("remounted");
+    let output = bench(&["create", &small, "--files", "10"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Read-only file system"), "{output:?}");
+    assert_eq!(names(Path::new(&small)), [""; 0]);
+}
+
+/// Goal: an end in the middle leaves nothing. Method: Ctrl-C while names are made, by several processes.
+#[test]
+fn an_interrupted_benchmark_cleans_up() {
+    let scratch = Scratch::new();
+    let at = text(&scratch.join("")).to_owned();
+    let mut child = start(&["create", &at, "--files", "1000000", "--processes", "2"]);
+    let has_begun = || {
+        let own = scratch.join(scratch.names().first()?);
+        let all = std::fs::read_dir(own).ok()?.next()?.ok()?;
+        std::fs::read_dir(all.path()).ok()?.nth(1000)
+    };
+    let end = Instant::now() + PATIENCE;
+    while has_begun().is_none() {
+        assert!(Instant::now() < end, "names are made");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let status = child.wait().expect("it ends");
+    assert_eq!((status.code(), scratch.names().len()), (Some(130), 0));
+}
+
+/// Goal: a mount that goes away is an error, not a figure. Method: it is taken off in the middle.
+#[test]
+fn a_mount_that_vanishes_is_an_error() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let mounted = Mounted::make(&scratch, "tmpfs").expect("tmpfs is there");
+    let child = start(&["create", text(&mounted.at), "--files", "3000", "--runs", "1000"]);
+    std::thread::sleep(Duration::from_millis(300));
+    sh(&format!("umount -l {}", mounted.at.display())).expect("it is mounted");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");
+    assert_eq!(names(&mounted.at), [""; 0]);
+}
+
+/// A volume mounted twice.
+struct Volume {
+    mounts: [std::path::PathBuf; 2],
+}
+
+impl Volume {
+    fn mount(scratch: &Scratch) -> Self {
+        let volume = scratch.join("volume");
+        sh(&format!("{BINARY} format {}", volume.display())).expect("made");
+        let mounts = ["a", "b"].map(|name| scratch.join(name));
+        for mount in &mounts {
+            std::fs::create_dir(mount).expect("made");
+            sh(&format!("{BINARY} mount {} {}", volume.display(), mount.display())).expect("mounted");
+        }
+        Self { mounts }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        for mount in &self.mounts {
+            _ = sh(&format!("{BINARY} umount {0} || umount -l {0}", mount.display()));
+        }
+    }
+}
+
+fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(BINARY);
+    command.arg("bench").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the binary runs")
+}
+
+fn bench(arguments: &[&str]) -> Output {
+    start(arguments).wait_with_output().expect("it ends")
+}
+
+fn measured(arguments: &[&str]) -> Json {
+    let output = bench(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+}
+
+fn figures(document: &Json) -> Vec<&str> {
+    let figures = document["figures"].as_array().expect("a list");
+    figures.iter().filter_map(|figure| figure["name"].as_str()).collect()
+}
+
+fn counts(document: &Json) -> Vec<u64> {
+    let figures = document["figures"].as_array().expect("a list");
+    figures.iter().filter_map(|figure| figure["count"].as_u64()).collect()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);

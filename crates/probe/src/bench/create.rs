@@ -1,0 +1,204 @@
+//! How fast names are made, looked at, listed and removed in one directory, after Lustre's createmany.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::bench::crew::Crew;
+use crate::bench::environment::{FileSystem, Machine};
+use crate::bench::measure::{Shown, measure};
+use crate::bench::report::{Figure, Report, Unit, unix_now};
+use crate::bench::scratch::{Scratch, check_room};
+use crate::bench::task::{Kind, Work};
+use crate::bench::{BenchError, Stage};
+
+/// What is to be made, and where.
+#[derive(Clone, Debug)]
+pub struct Create {
+    /// Mount points of one file system; processes take them by turns.
+    pub mounts: Vec<PathBuf>,
+    /// A directory of a local file system, for the same by turns with it.
+    pub local: Option<PathBuf>,
+    /// Names of each kind, of all processes together.
+    pub count: u64,
+    /// That work at once.
+    pub processes: u32,
+    /// Where they work.
+    pub directories: Directories,
+    /// What is made.
+    pub kinds: Vec<Kind>,
+    /// How often, each time in a new directory.
+    pub runs: u32,
+}
+
+/// Where processes make names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directories {
+    /// All in one.
+    Shared,
+    /// Each in its own.
+    Own,
+}
+
+/// The steps of a run, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Make,
+    Stat,
+    List,
+    Remove,
+}
+
+impl Create {
+    /// Runs it.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`]; what was made is removed.
+    pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
+        let (machine, started) = (Machine::look(), unix_now());
+        // What a directory of that many names and their inodes take on common file systems.
+        for path in self.mounts.first().into_iter().chain(&self.local) {
+            check_room(path, self.count + self.count / 500, INODE_BYTES)?;
+        }
+        let crew = Crew::new(self.processes.max(1) as usize, &stage.worker)?;
+        let own = Scratch::new(&self.mounts)?;
+        let local = self.local.as_ref().map(|dir| Scratch::new(std::slice::from_ref(dir))).transpose()?;
+        // Goes before what it makes names in.
+        let mut crew = crew;
+        let mut figures = Vec::new();
+        for kind in &self.kinds {
+            let mut shown: Vec<Vec<Shown>> = vec![Vec::new(); Step::ALL.len()];
+            let mut beside: Vec<Vec<Shown>> = vec![Vec::new(); Step::ALL.len()];
+            for run in 0..self.runs {
+                (stage.progress)(&format!("{} {} of {}", kind.name(), run + 1, self.runs));
+                // By turns, so that what happens to the machine happens to both.
+                self.one_run(&own, *kind, &mut crew, stage, &mut shown)?;
+                if let Some(local) = &local {
+                    self.one_run(local, *kind, &mut crew, stage, &mut beside)?;
+                }
+            }
+            for (step, (shown, beside)) in Step::ALL.iter().zip(shown.iter().zip(&beside)) {
+                figures.push(Figure::of(step.name(*kind), Unit::PerSecond, shown, beside));
+            }
+        }
+        let mut report = Report {
+            bench: "create",
+            figures,
+            settings: self.settings(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
+            version: stage.version.to_owned(),
+            started,
+            machine,
+            file_system: FileSystem::of(own.first()),
+            local: self.local.as_deref().map(FileSystem::of),
+            runs: self.runs as usize,
+        };
+        report.judge();
+        Ok(report)
+    }
+
+    fn one_run(
+        &self,
+        scratch: &Scratch,
+        kind: Kind,
+        crew: &mut Crew,
+        stage: &mut Stage<'_>,
+        shown: &mut [Vec<Shown>],
+    ) -> Result<(), BenchError> {
+        let dirs: Vec<String> = match self.directories {
+            Directories::Shared => vec!["all".to_owned()],
+            Directories::Own => (0..self.processes).map(|number| format!("p{number}")).collect(),
+        };
+        for dir in &dirs {
+            scratch.make(dir)?;
+        }
+        for (step, shown) in Step::ALL.iter().zip(shown) {
+            let tasks = self.tasks(scratch.places(), &dirs, *step, kind);
+            shown.push(measure(crew, stage, tasks)?);
+        }
+        dirs.iter().try_for_each(|dir| scratch.clear(dir))
+    }
+
+    /// What each process does; who shares a directory lists it once.
+    fn tasks(&self, places: &[PathBuf], dirs: &[String], step: Step, kind: Kind) -> Vec<(PathBuf, Work)> {
+        let processes = u64::from(self.processes.max(1));
+        let task = |number: u64| {
+            let place: &Path = &places[number as usize % places.len()];
+            let dir = place.join(&dirs[number as usize % dirs.len()]);
+            let prefix = format!("p{number}-");
+            let count = self.count / processes + u64::from(number < self.count % processes);
+            let work = match step {
+                Step::Make => Work::Make { kind, prefix, count },
+                Step::Stat => Work::Stat { prefix, count },
+                Step::List => Work::List,
+                Step::Remove => Work::Remove { kind, prefix, count },
+            };
+            (dir, work)
+        };
+        let at_work = if step == Step::List { dirs.len() as u64 } else { processes };
+        (0..at_work).map(task).collect()
+    }
+
+    fn settings(&self) -> serde_json::Value {
+        json!({
+            "mounts": self.mounts.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+            "local": self.local.as_ref().map(|path| path.to_string_lossy()),
+            "count": self.count,
+            "processes": self.processes,
+            "directories": if self.directories == Directories::Own { "own" } else { "shared" },
+            "kinds": self.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Step {
+    const ALL: [Self; 4] = [Self::Make, Self::Stat, Self::List, Self::Remove];
+
+    fn name(self, kind: Kind) -> String {
+        match (self, kind) {
+            (Self::Make, kind) => kind.name().to_owned(),
+            (Self::Stat, kind) => format!("{} stat", kind.name()),
+            (Self::List, kind) => format!("{} readdir", kind.name()),
+            (Self::Remove, Kind::Mkdir) => "rmdir".to_owned(),
+            (Self::Remove, kind) => format!("{} unlink", kind.name()),
+        }
+    }
+}
+
+/// What an inode and its name take on a file system that does not say how many it has.
+const INODE_BYTES: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(count: u64, processes: u32, directories: Directories) -> Create {
+        let kinds = vec![Kind::Mknod];
+        Create { mounts: Vec::new(), local: None, count, processes, directories, kinds, runs: 1 }
+    }
+
+    /// Goal: all names are made, once. Method: numbers that do not divide, over two mounts.
+    #[test]
+    fn processes_share_the_names_and_the_mounts() {
+        let places = [PathBuf::from("/a"), PathBuf::from("/b")];
+        let shared = create(10, 3, Directories::Shared);
+        let tasks = shared.tasks(&places, &["all".to_owned()], Step::Make, Kind::Mknod);
+        let dirs: Vec<_> = tasks.iter().map(|(dir, _)| dir.to_str().unwrap()).collect();
+        assert_eq!(dirs, ["/a/all", "/b/all", "/a/all"]);
+        let counts: Vec<u64> = tasks
+            .iter()
+            .map(|(_, work)| match work {
+                Work::Make { count, .. } => *count,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(counts, [4, 3, 3]);
+        assert_eq!(shared.tasks(&places, &["all".to_owned()], Step::List, Kind::Mknod).len(), 1);
+        let own = create(10, 2, Directories::Own);
+        let dirs = ["p0".to_owned(), "p1".to_owned()];
+        let tasks = own.tasks(&places, &dirs, Step::List, Kind::Mknod);
+        assert_eq!(tasks[1].0, PathBuf::from("/b/p1"));
+    }
+}

@@ -1,0 +1,160 @@
+//! The crew: workers, and what they are told.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use crate::bench::BenchError;
+use crate::bench::task::{Outcome, Task, Work};
+use crate::system::{self, Signals};
+
+/// Workers that do one task each at a time.
+///
+/// | Thread | Does | Ends when |
+/// | --- | --- | --- |
+/// | `worker-N` | reads what worker N answers | the worker ends |
+/// | `signal` | SIGINT, SIGTERM, SIGHUP: the benchmark is over, and at the second one the process | with the process |
+pub(crate) struct Crew {
+    workers: Vec<Worker>,
+    heard: Receiver<Heard>,
+}
+
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+}
+
+enum Heard {
+    Outcome(usize, Outcome),
+    Ended,
+    Signal,
+}
+
+/// What came of tasks that were done at once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Done {
+    /// Of all workers.
+    pub count: u64,
+    /// From the beginning of the first to the end of the last.
+    pub seconds: f64,
+    /// Of all workers.
+    pub cpu_seconds: f64,
+    /// Of all workers, by seconds since the common beginning.
+    pub series: Vec<u64>,
+}
+
+impl Crew {
+    /// Starts `count` workers.
+    pub fn new(count: usize, start: &dyn Fn() -> Command) -> Result<Self, BenchError> {
+        // Before any thread, which would take the signals.
+        let signals = Signals::block().map_err(BenchError::Signals)?;
+        let (tell, heard) = channel();
+        let on_signal = tell.clone();
+        let wait = move || {
+            _ = signals.wait();
+            _ = on_signal.send(Heard::Signal);
+            // What is to be removed may hang as well: who asks again gets out.
+            _ = signals.wait();
+            std::process::exit(INTERRUPTED_CODE);
+        };
+        std::thread::Builder::new().name("signal".to_owned()).spawn(wait).map_err(BenchError::Signals)?;
+        let mut crew = Self { workers: Vec::new(), heard };
+        for number in 0..count {
+            let worker = Worker::start(start(), number, tell.clone()).map_err(BenchError::Start)?;
+            crew.workers.push(worker);
+        }
+        Ok(crew)
+    }
+
+    /// Has the first workers do a task each, all at once, and waits for them.
+    pub fn run(&mut self, tasks: Vec<(PathBuf, Work)>) -> Result<Done, BenchError> {
+        let start_ns = system::monotonic_ns() + HEAD_START.as_nanos() as u64;
+        let dirs: Vec<PathBuf> = tasks.iter().map(|(dir, _)| dir.clone()).collect();
+        for (worker, (dir, work)) in self.workers.iter_mut().zip(tasks) {
+            let task = Task { dir, work, start_ns };
+            writeln!(worker.input, "{}", task.to_line()).map_err(|_| BenchError::WorkerEnded)?;
+        }
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; dirs.len()];
+        while outcomes.iter().any(Option::is_none) {
+            match self.heard.recv() {
+                Ok(Heard::Outcome(number, outcome)) => {
+                    if let Some(error) = outcome.error {
+                        return Err(BenchError::Call { dir: dirs[number].clone(), what: error });
+                    }
+                    outcomes[number] = Some(outcome);
+                }
+                Ok(Heard::Signal) => return Err(BenchError::Interrupted),
+                Ok(Heard::Ended) | Err(_) => return Err(BenchError::WorkerEnded),
+            }
+        }
+        Ok(Done::of(&outcomes.into_iter().flatten().collect::<Vec<_>>()))
+    }
+}
+
+impl Drop for Crew {
+    /// Workers that are stuck in the kernel go when it lets them.
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            _ = worker.child.kill();
+        }
+        for worker in &mut self.workers {
+            for _ in 0..KILL_WAITS {
+                match worker.child.try_wait() {
+                    Ok(None) => std::thread::sleep(KILL_WAIT),
+                    Ok(Some(_)) | Err(_) => break,
+                }
+            }
+        }
+    }
+}
+
+impl Worker {
+    fn start(mut command: Command, number: usize, tell: Sender<Heard>) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let read = move || {
+            for line in BufReader::new(output).lines() {
+                let outcome = line.ok().and_then(|line| Outcome::parse(&line));
+                let Some(outcome) = outcome else { break };
+                if tell.send(Heard::Outcome(number, outcome)).is_err() {
+                    return;
+                }
+            }
+            _ = tell.send(Heard::Ended);
+        };
+        std::thread::Builder::new().name(format!("worker-{number}")).spawn(read)?;
+        Ok(Self { child, input })
+    }
+}
+
+impl Done {
+    fn of(outcomes: &[Outcome]) -> Self {
+        let begun = outcomes.iter().map(|outcome| outcome.begun_ns).min().unwrap_or(0);
+        let ended = outcomes.iter().map(|outcome| outcome.ended_ns).max().unwrap_or(0);
+        let len = outcomes.iter().map(|outcome| outcome.series.len()).max().unwrap_or(0);
+        let of_second =
+            |second| outcomes.iter().filter_map(|outcome| outcome.series.get(second)).sum::<u64>();
+        Self {
+            count: outcomes.iter().map(|outcome| outcome.count).sum(),
+            seconds: (ended - begun) as f64 / 1e9,
+            cpu_seconds: outcomes.iter().map(|outcome| outcome.cpu_ns).sum::<u64>() as f64 / 1e9,
+            series: (0..len).map(of_second).collect(),
+        }
+    }
+
+    /// In a second.
+    pub fn rate(&self) -> f64 {
+        self.count as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// 128 and SIGINT, as shells have it.
+pub const INTERRUPTED_CODE: i32 = 130;
+/// Between the order and the beginning: all workers have their orders by then.
+const HEAD_START: Duration = Duration::from_millis(20);
+const KILL_WAIT: Duration = Duration::from_millis(10);
+const KILL_WAITS: u32 = 200;

@@ -1,0 +1,91 @@
+//! One step of one run, and what the runs of a step make together.
+
+use std::path::PathBuf;
+
+use crate::bench::crew::{Crew, Done};
+use crate::bench::environment::Cpu;
+use crate::bench::report::{CpuShare, Figure, Unit, median};
+use crate::bench::task::Work;
+use crate::bench::{BenchError, Stage};
+
+/// What one step of one run has shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    pub done: Done,
+    pub cpu: Cpu,
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Has the crew do the tasks, all at once.
+pub(crate) fn measure(
+    crew: &mut Crew,
+    stage: &mut Stage<'_>,
+    tasks: Vec<(PathBuf, Work)>,
+) -> Result<Shown, BenchError> {
+    let (counted, cpu) = (stage.companion.counters(), Cpu::now());
+    let done = crew.run(tasks)?;
+    let cpu = Cpu::now().since(cpu);
+    let counters = match (counted, stage.companion.counters()) {
+        (Some(before), Some(after)) => risen(&before, after),
+        _ => Vec::new(),
+    };
+    Ok(Shown { done, cpu, counters })
+}
+
+/// What has risen.
+fn risen(before: &[(String, u64)], after: Vec<(String, u64)>) -> Vec<(String, u64)> {
+    let earlier = |name: &str| before.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
+    after
+        .into_iter()
+        .map(|(name, count)| {
+            let risen = count.saturating_sub(earlier(&name));
+            (name, risen)
+        })
+        .filter(|(_, risen)| *risen > 0)
+        .collect()
+}
+
+impl Figure {
+    /// Of the runs of one step. CPU, series and counters are those of the run in the middle.
+    pub(crate) fn of(name: String, unit: Unit, shown: &[Shown], beside: &[Shown]) -> Self {
+        let value = |shown: &Shown| match unit {
+            Unit::PerSecond => shown.done.rate(),
+            Unit::Seconds => shown.done.seconds,
+        };
+        let values: Vec<f64> = shown.iter().map(value).collect();
+        let middle = median(&values);
+        let distance = |shown: &&Shown| (value(shown) - middle).abs();
+        let typical =
+            shown.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).cloned().unwrap_or_default();
+        let each = |seconds: f64| seconds * 1e6 / typical.done.count.max(1) as f64;
+        let count = typical.done.count;
+        let per_one = |(name, risen): (String, u64)| (name, risen as f64 / count.max(1) as f64);
+        Self {
+            name,
+            unit,
+            values,
+            local: beside.iter().map(value).collect(),
+            count,
+            cpu_us: CpuShare {
+                asking: each(typical.done.cpu_seconds),
+                user: each(typical.cpu.user_seconds),
+                system: each(typical.cpu.system_seconds),
+            },
+            series: typical.done.series,
+            counters: typical.counters.into_iter().map(per_one).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_those_of_the_step() {
+        let counters =
+            |list: &[(&str, u64)]| list.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect::<Vec<_>>();
+        let risen = risen(&counters(&[("a", 1), ("b", 5)]), counters(&[("a", 4), ("b", 5), ("c", 2)]));
+        assert_eq!(risen, counters(&[("a", 3), ("c", 2)]));
+    }
+}

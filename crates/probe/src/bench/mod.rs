@@ -1,0 +1,79 @@
+//! Benchmarks of file systems, Holdfast's or anybody's.
+//!
+//! A benchmark is a list of [`Task`]s, done by one or several **workers** at once: processes of their own ([`bench_work`]) that make the
+//! system calls, so that what hangs is theirs and the benchmark can be ended. The **crew** starts them, gives them their tasks with one
+//! moment to begin at, and takes what they found. What comes of it is a [`Report`]: figures with all their runs, and what has to be known
+//! to believe them.
+//!
+//! Nothing of the user's is touched: everything is made in a directory of the benchmark's own, which goes at the end, however it ends.
+
+mod create;
+mod crew;
+mod environment;
+mod measure;
+mod report;
+mod scratch;
+mod task;
+mod walk;
+mod worker;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+
+use thiserror::Error;
+
+pub use create::{Create, Directories};
+pub use crew::INTERRUPTED_CODE;
+pub use report::{CpuShare, Figure, Report, Unit};
+pub use task::Kind;
+pub use walk::Walk;
+pub use worker::bench_work;
+
+/// What is run beside every step, to be put into the report: a file system's own counters.
+pub trait Companion {
+    /// Its counters now, by name; they only rise. `None` if there are none to be had.
+    fn counters(&mut self) -> Option<Vec<(String, u64)>>;
+}
+
+/// No counters.
+#[derive(Debug)]
+pub struct Nobody;
+
+impl Companion for Nobody {
+    fn counters(&mut self) -> Option<Vec<(String, u64)>> {
+        None
+    }
+}
+
+/// What a benchmark needs from who runs it.
+pub struct Stage<'a> {
+    /// Starts a worker.
+    pub worker: Box<dyn Fn() -> Command + 'a>,
+    /// Counts beside it.
+    pub companion: Box<dyn Companion + 'a>,
+    /// Told what is being done.
+    pub progress: Box<dyn Fn(&str) + 'a>,
+    /// Version of the program, for the report.
+    pub version: &'a str,
+}
+
+/// Why a benchmark came to nothing.
+#[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum BenchError {
+    #[error("{}: {what}", path.display())]
+    Place { path: PathBuf, what: &'static str, source: io::Error },
+    #[error("{}: {what}", path.display())]
+    Unfit { path: PathBuf, what: String },
+    #[error("a worker cannot be started")]
+    Start(#[source] io::Error),
+    #[error("a worker ended by itself")]
+    WorkerEnded,
+    #[error("{}: {what}", dir.display())]
+    Call { dir: PathBuf, what: String },
+    #[error("signals cannot be waited for")]
+    Signals(#[source] io::Error),
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,293 @@
+//! Figures, and what has to be known to believe them.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use serde_json::{Value as Json, json};
+
+use crate::bench::environment::{FileSystem, Machine};
+use crate::units::show_time;
+
+/// What a figure is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Of something in a second: more is better.
+    PerSecond,
+    /// Less is better.
+    Seconds,
+}
+
+/// One thing measured, in all runs.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What it is of.
+    pub name: String,
+    /// Of `values`.
+    pub unit: Unit,
+    /// One for each run.
+    pub values: Vec<f64>,
+    /// The same on the local file system, in the same runs; empty without one.
+    pub local: Vec<f64>,
+    /// How many were made, looked at or read, in one run.
+    pub count: u64,
+    /// CPU time for one of them in microseconds, medians: of the processes that asked, and of everything on the machine in its own code
+    /// and in the kernel.
+    pub cpu_us: CpuShare,
+    /// How many in each second, of the run that is the median.
+    pub series: Vec<u64>,
+    /// The file system's own counters, of the same run: how often for each one, by name.
+    pub counters: Vec<(String, f64)>,
+}
+
+/// See [`Figure::cpu_us`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuShare {
+    /// Of the processes that asked, in their own code and in the kernel on their behalf.
+    pub asking: f64,
+    /// Of everybody, in their own code.
+    pub user: f64,
+    /// Of the kernel, on behalf of anybody.
+    pub system: f64,
+}
+
+impl Figure {
+    /// The middle one of its values.
+    pub fn median(&self) -> f64 {
+        median(&self.values)
+    }
+
+    /// Half of the range of its values, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        spread(&self.values)
+    }
+
+    fn local_spread(&self) -> f64 {
+        spread(&self.local)
+    }
+
+    /// To the local file system's; more than 1 is better than local, whatever the unit.
+    pub fn ratio(&self) -> Option<f64> {
+        if self.local.is_empty() {
+            return None;
+        }
+        let (own, local) = (self.median(), median(&self.local));
+        match self.unit {
+            Unit::PerSecond => (local > 0.0).then(|| own / local),
+            Unit::Seconds => (own > 0.0).then(|| local / own),
+        }
+    }
+
+    fn to_json(&self) -> Json {
+        let local =
+            json!({ "values": self.local, "median": median(&self.local), "spread": self.local_spread() });
+        let counters: serde_json::Map<String, Json> =
+            self.counters.iter().map(|(name, each)| (name.clone(), (*each).into())).collect();
+        json!({
+            "name": self.name,
+            "unit": self.unit.name(),
+            "count": self.count,
+            "values": self.values,
+            "median": self.median(),
+            "spread": self.spread(),
+            "local": if self.local.is_empty() { Json::Null } else { local },
+            "ratio": self.ratio(),
+            "cpu_us": { "asking": self.cpu_us.asking, "user": self.cpu_us.user, "system": self.cpu_us.system },
+            "per_second": self.series,
+            "counters_each": counters,
+        })
+    }
+}
+
+impl Unit {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PerSecond => "per second",
+            Self::Seconds => "seconds",
+        }
+    }
+}
+
+/// A benchmark's figures.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which benchmark.
+    pub bench: &'static str,
+    /// In the order in which they were measured.
+    pub figures: Vec<Figure>,
+    /// What was asked for.
+    pub settings: Json,
+    /// Why the figures may not be what they seem.
+    pub warnings: Vec<String>,
+    /// What was not done, and how it was done instead.
+    pub notes: Vec<String>,
+    pub(crate) version: String,
+    pub(crate) started: u64,
+    pub(crate) machine: Machine,
+    pub(crate) file_system: FileSystem,
+    pub(crate) local: Option<FileSystem>,
+    pub(crate) runs: usize,
+}
+
+impl Report {
+    /// Adds what the figures themselves give reason to doubt.
+    pub(crate) fn judge(&mut self) {
+        if self.machine.is_busy() {
+            let Machine { load, cores, .. } = self.machine;
+            self.warnings
+                .push(format!("the machine was busy: a load of {load} on {cores} cores when it began"));
+        }
+        if self.runs < RUNS_MIN {
+            self.warnings.push(format!("{} is too few runs to tell a difference from chance", self.runs));
+        }
+        let sides =
+            [("", Figure::spread as fn(&Figure) -> f64), (" on the local file system", Figure::local_spread)];
+        for (place, spread) in sides {
+            let noisy = self.figures.iter().filter(|figure| spread(figure) > SPREAD_MAX);
+            let list: Vec<String> =
+                noisy.map(|figure| format!("{} by ±{:.0} %", figure.name, spread(figure) * 100.0)).collect();
+            if !list.is_empty() {
+                self.warnings.push(format!("runs differ{place}: {}", list.join(", ")));
+            }
+        }
+    }
+
+    /// One document.
+    pub fn to_json(&self) -> Json {
+        json!({
+            "format": 1,
+            "bench": self.bench,
+            "version": self.version,
+            "started": show_time(self.started),
+            "machine": self.machine.to_json(),
+            "file_system": self.file_system.to_json(),
+            "local_file_system": self.local.as_ref().map(FileSystem::to_json),
+            "settings": self.settings,
+            "runs": self.runs,
+            "figures": self.figures.iter().map(Figure::to_json).collect::<Vec<_>>(),
+            "notes": self.notes,
+            "warnings": self.warnings,
+        })
+    }
+
+    /// As a table, for people.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let FileSystem { kind, source, options, .. } = &self.file_system;
+        _ = writeln!(text, "{}: {kind} ({source}, {options})", self.bench);
+        let Machine { kernel, cores, load, .. } = &self.machine;
+        _ = writeln!(text, "Linux {kernel}, {cores} cores, load {load}; median of {} runs", self.runs);
+        let width = self.figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0).max(4);
+        _ = writeln!(
+            text,
+            "\n{:width$} {:>13} {:>6} {:>11} {:>13} {:>6} {:>9} {:>9} {:>9}",
+            "", "", "spread", "each", "local", "ratio", "asking", "user", "kernel"
+        );
+        for figure in &self.figures {
+            let each = match figure.unit {
+                Unit::PerSecond => 1e6 / figure.median().max(1e-9),
+                Unit::Seconds => figure.median() * 1e6 / figure.count.max(1) as f64,
+            };
+            let local =
+                if figure.local.is_empty() { String::new() } else { figure.unit.show(median(&figure.local)) };
+            let ratio = figure.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+            let CpuShare { asking, user, system } = figure.cpu_us;
+            _ = writeln!(
+                text,
+                "{:width$} {:>13} {:>5.0}% {:>8.1} us {:>13} {:>6} {:>6.1} us {:>6.1} us {:>6.1} us",
+                figure.name,
+                figure.unit.show(figure.median()),
+                figure.spread() * 100.0,
+                each,
+                local,
+                ratio,
+                asking,
+                user,
+                system,
+            );
+            for (name, each) in figure.counters.iter().filter(|(_, each)| *each >= COUNTER_MIN) {
+                _ = writeln!(text, "{:width$}   {each:.3} {name}", "");
+            }
+        }
+        text.push('\n');
+        for (word, list) in [("note", &self.notes), ("warning", &self.warnings)] {
+            for line in list {
+                _ = writeln!(text, "{word}: {line}");
+            }
+        }
+        text
+    }
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::PerSecond => format!("{value:.0} /s"),
+            Self::Seconds if value < 1.0 => format!("{value:.4} s"),
+            Self::Seconds => format!("{value:.2} s"),
+        }
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; 0 of none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len(), sorted.len() / 2) {
+        (0, _) => 0.0,
+        (len, middle) if len % 2 == 1 => sorted[middle],
+        (_, middle) => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Half of the range, as a share of the median.
+fn spread(values: &[f64]) -> f64 {
+    let middle = median(values);
+    if middle <= 0.0 {
+        return 0.0;
+    }
+    let (least, most) =
+        values.iter().fold((f64::MAX, f64::MIN), |(least, most), value| (value.min(least), value.max(most)));
+    (most - least) / 2.0 / middle
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+/// Runs below which nothing can be said of chance.
+const RUNS_MIN: usize = 3;
+/// More is noise to be warned of.
+const SPREAD_MAX: f64 = 0.1;
+/// Counters that are shown to people: once for a thousand at least.
+const COUNTER_MIN: f64 = 0.001;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_spreads() {
+        assert_eq!((median(&[]), median(&[3.0]), median(&[4.0, 1.0, 2.0])), (0.0, 3.0, 2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!((spread(&[]), spread(&[5.0]), spread(&[9.0, 10.0, 12.0])), (0.0, 0.0, 0.15));
+    }
+
+    #[test]
+    fn ratios_above_one_are_better_whatever_the_unit() {
+        let figure = |unit, own: f64, local: f64| Figure {
+            name: String::new(),
+            unit,
+            values: vec![own],
+            local: vec![local],
+            count: 1,
+            cpu_us: CpuShare::default(),
+            series: Vec::new(),
+            counters: Vec::new(),
+        };
+        assert_eq!(figure(Unit::PerSecond, 20.0, 10.0).ratio(), Some(2.0));
+        assert_eq!(figure(Unit::Seconds, 10.0, 20.0).ratio(), Some(2.0));
+        assert_eq!(Figure { local: Vec::new(), ..figure(Unit::Seconds, 1.0, 1.0) }.ratio(), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a worker is told to do, and what it answers: a line of JSON each.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value as Json, json};
+
+/// What is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Regular files by mknod(2).
+    Mknod,
+    /// Regular files by open(2) with O_CREAT and O_EXCL, and close(2).
+    Create,
+    /// Directories.
+    Mkdir,
+    /// Symbolic links.
+    Symlink,
+    /// Hard links, up to [`LINKS_PER_FILE`] to one file.
+    Link,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Mknod, Self::Create, Self::Mkdir, Self::Symlink, Self::Link];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mknod => "mknod",
+            Self::Create => "create",
+            Self::Mkdir => "mkdir",
+            Self::Symlink => "symlink",
+            Self::Link => "link",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What is done in a directory. Names that are made, looked at and removed are `PREFIX` and a number from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Makes names.
+    Make { kind: Kind, prefix: String, count: u64 },
+    /// lstat(2) of names.
+    Stat { prefix: String, count: u64 },
+    /// Removes names.
+    Remove { kind: Kind, prefix: String, count: u64 },
+    /// Reads the directory.
+    List,
+    /// Makes a tree of regular files, so many in a directory.
+    Grow { count: u64, per_directory: u64 },
+    /// Reads the tree, and lstat(2) of everything in it.
+    Walk,
+    /// chmod(2) of all that is no directory, in the whole tree, to these permissions.
+    Chmod { mode: u32 },
+}
+
+/// Work in a place, to begin at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub dir: PathBuf,
+    pub work: Work,
+    /// Nanoseconds of the monotonic clock.
+    pub start_ns: u64,
+}
+
+/// What came of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Names made, looked at, read or removed.
+    pub count: u64,
+    /// By the monotonic clock.
+    pub begun_ns: u64,
+    pub ended_ns: u64,
+    /// CPU time of the worker, in its own code and in the kernel on its behalf.
+    pub cpu_ns: u64,
+    /// `count` of each second since the beginning; the last one is not a whole one.
+    pub series: Vec<u64>,
+    /// What failed, and why.
+    pub error: Option<String>,
+}
+
+impl Task {
+    /// One line. Paths are bytes, as the kernel has them.
+    pub fn to_line(&self) -> String {
+        let work = match &self.work {
+            Work::Make { kind, prefix, count } => {
+                json!({ "do": "make", "kind": kind.name(), "prefix": prefix, "count": count })
+            }
+            Work::Stat { prefix, count } => json!({ "do": "stat", "prefix": prefix, "count": count }),
+            Work::Remove { kind, prefix, count } => {
+                json!({ "do": "remove", "kind": kind.name(), "prefix": prefix, "count": count })
+            }
+            Work::List => json!({ "do": "list" }),
+            Work::Grow { count, per_directory } => {
+                json!({ "do": "grow", "count": count, "per_directory": per_directory })
+            }
+            Work::Walk => json!({ "do": "walk" }),
+            Work::Chmod { mode } => json!({ "do": "chmod", "mode": mode }),
+        };
+        json!({ "dir": bytes_of(&self.dir), "start_ns": self.start_ns, "work": work }).to_string()
+    }
+
+    /// Reads [`Self::to_line`].
+    pub fn parse(line: &str) -> Option<Self> {
+        let document: Json = serde_json::from_str(line).ok()?;
+        let work = &document["work"];
+        let kind = || Kind::of_name(work["kind"].as_str()?);
+        let prefix = || Some(work["prefix"].as_str()?.to_owned());
+        let count = || work["count"].as_u64();
+        let work = match work["do"].as_str()? {
+            "make" => Work::Make { kind: kind()?, prefix: prefix()?, count: count()? },
+            "stat" => Work::Stat { prefix: prefix()?, count: count()? },
+            "remove" => Work::Remove { kind: kind()?, prefix: prefix()?, count: count()? },
+            "list" => Work::List,
+            "grow" => Work::Grow { count: count()?, per_directory: work["per_directory"].as_u64()?.max(1) },
+            "walk" => Work::Walk,
+            "chmod" => Work::Chmod { mode: u32::try_from(work["mode"].as_u64()?).ok()? },
+            _ => return None,
+        };
+        Some(Self { dir: path_of(&document["dir"])?, work, start_ns: document["start_ns"].as_u64()? })
+    }
+}
+
+impl Outcome {
+    /// One line.
+    pub fn to_line(&self) -> String {
+        json!({
+            "count": self.count,
+            "begun_ns": self.begun_ns,
+            "ended_ns": self.ended_ns,
+            "cpu_ns": self.cpu_ns,
+            "series": self.series,
+            "error": self.error,
+        })
+        .to_string()
+    }
+
+    /// Reads [`Self::to_line`].
+    pub fn parse(line: &str) -> Option<Self> {
+        let document: Json = serde_json::from_str(line).ok()?;
+        let series = document["series"].as_array()?.iter().map(Json::as_u64).collect::<Option<_>>()?;
+        Some(Self {
+            count: document["count"].as_u64()?,
+            begun_ns: document["begun_ns"].as_u64()?,
+            ended_ns: document["ended_ns"].as_u64()?,
+            cpu_ns: document["cpu_ns"].as_u64()?,
+            series,
+            error: document["error"].as_str().map(str::to_owned),
+        })
+    }
+}
+
+fn bytes_of(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+fn path_of(value: &Json) -> Option<PathBuf> {
+    let byte = |byte: &Json| u8::try_from(byte.as_u64()?).ok();
+    let bytes: Vec<u8> = value.as_array()?.iter().map(byte).collect::<Option<_>>()?;
+    Some(PathBuf::from(OsStr::from_bytes(&bytes)))
+}
+
+/// Fewer than any file system takes.
+pub(crate) const LINKS_PER_FILE: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_and_outcomes_survive_their_lines() {
+        let prefix = || "p0-".to_owned();
+        let mut all: Vec<Work> =
+            Kind::ALL.into_iter().map(|kind| Work::Make { kind, prefix: prefix(), count: 7 }).collect();
+        all.push(Work::Remove { kind: Kind::Mkdir, prefix: prefix(), count: u64::MAX });
+        all.push(Work::Stat { prefix: prefix(), count: 0 });
+        all.push(Work::Grow { count: 10, per_directory: 3 });
+        all.extend([Work::List, Work::Walk, Work::Chmod { mode: 0o600 }]);
+        for work in all {
+            let dir = PathBuf::from(OsStr::from_bytes(b"/a\xff\n b"));
+            let task = Task { dir, work, start_ns: 1 << 60 };
+            assert_eq!(Task::parse(&task.to_line()), Some(task));
+        }
+        let error = Some("no".to_owned());
+        let outcome = Outcome { count: 1, begun_ns: 2, ended_ns: 3, cpu_ns: 4, series: vec![5, 6], error };
+        assert_eq!(Outcome::parse(&outcome.to_line()), Some(outcome));
+        assert_eq!((Task::parse("{}"), Outcome::parse("")), (None, None));
+    }
+}

@@ -1,0 +1,221 @@
+//! The worker: makes the system calls, and counts.
+
+use std::io::{self, BufRead, Write};
+use std::time::Duration;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::bench::task::{Kind, LINKS_PER_FILE, Outcome, Task, Work};
+use crate::system;
+
+/// Does tasks, a line each on standard input, until that ends.
+///
+/// # Errors
+///
+/// Of reading and writing these lines; what fails in a task is its outcome.
+pub fn bench_work() -> io::Result<()> {
+    // Who interrupts the benchmark means the crew, which ends the workers.
+    let _signals = system::Signals::block()?;
+    for line in io::stdin().lock().lines() {
+        let task = Task::parse(&line?).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "run by holdfast bench, not by hand")
+        })?;
+        let outcome = run(&task);
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", outcome.to_line())?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn run(task: &Task) -> Outcome {
+    let wait = task.start_ns.saturating_sub(system::monotonic_ns());
+    std::thread::sleep(Duration::from_nanos(wait));
+    let cpu_ns = system::cpu_ns();
+    let mut tally = Tally::new();
+    let result = open_dir(CWD, &task.dir)
+        .map_err(|error| ("open".to_owned(), error))
+        .and_then(|dir| perform(dir.as_fd(), &task.work, &mut tally));
+    Outcome {
+        count: tally.count,
+        begun_ns: tally.begun_ns,
+        ended_ns: system::monotonic_ns(),
+        cpu_ns: system::cpu_ns() - cpu_ns,
+        series: tally.series,
+        error: result.err().map(|(what, error)| format!("{what}: {}", io::Error::from(error))),
+    }
+}
+
+/// Counts by seconds.
+struct Tally {
+    begun_ns: u64,
+    count: u64,
+    series: Vec<u64>,
+    /// When the current second ends.
+    until_ns: u64,
+}
+
+impl Tally {
+    fn new() -> Self {
+        let begun_ns = system::monotonic_ns();
+        Self { begun_ns, count: 0, series: vec![0], until_ns: begun_ns + SECOND_NS }
+    }
+
+    fn add(&mut self, count: u64) {
+        let now = system::monotonic_ns();
+        while now >= self.until_ns {
+            self.series.push(0);
+            self.until_ns += SECOND_NS;
+        }
+        self.count += count;
+        if let Some(second) = self.series.last_mut() {
+            *second += count;
+        }
+    }
+}
+
+/// What was tried when it failed.
+type Failed = (String, Errno);
+
+fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Failed> {
+    match work {
+        Work::Make { kind, prefix, count } => {
+            for (number, name) in names(prefix, *count) {
+                make(dir, *kind, prefix, number, &name)
+                    .map_err(|error| (format!("{} {name}", kind.name()), error))?;
+                tally.add(1);
+            }
+        }
+        Work::Stat { prefix, count } => {
+            for (_, name) in names(prefix, *count) {
+                rustix::fs::statat(dir, &*name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(|error| (format!("stat {name}"), error))?;
+                tally.add(1);
+            }
+        }
+        Work::Remove { kind, prefix, count } => {
+            let flags = if *kind == Kind::Mkdir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            for (number, name) in names(prefix, *count) {
+                rustix::fs::unlinkat(dir, &*name, flags)
+                    .map_err(|error| (format!("remove {name}"), error))?;
+                tally.add(1);
+                if *kind == Kind::Link && number % LINKS_PER_FILE == 0 {
+                    let source = source_of(prefix, number);
+                    rustix::fs::unlinkat(dir, &*source, AtFlags::empty())
+                        .map_err(|error| (format!("remove {source}"), error))?;
+                }
+            }
+        }
+        Work::List => {
+            for entry in list(dir)? {
+                let entry = entry.map_err(|error| ("readdir".to_owned(), error))?;
+                tally.add(u64::from(!is_dot(entry.file_name())));
+            }
+        }
+        Work::Grow { count, per_directory } => grow(dir, *count, *per_directory, tally)?,
+        Work::Walk => each(dir, &mut |_, _, _| {
+            tally.add(1);
+            Ok(())
+        })?,
+        Work::Chmod { mode } => each(dir, &mut |parent, name, kind| {
+            if kind != FileType::Directory {
+                rustix::fs::chmodat(parent, name, Mode::from_raw_mode(*mode), AtFlags::empty())?;
+                tally.add(1);
+            }
+            Ok(())
+        })?,
+    }
+    Ok(())
+}
+
+fn names(prefix: &str, count: u64) -> impl Iterator<Item = (u64, String)> {
+    (0..count).map(move |number| (number, format!("{prefix}{number:07}")))
+}
+
+fn make(dir: BorrowedFd<'_>, kind: Kind, prefix: &str, number: u64, name: &str) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(0o644);
+    match kind {
+        Kind::Mknod => rustix::fs::mknodat(dir, name, FileType::RegularFile, mode, 0),
+        Kind::Create => create(dir, name),
+        Kind::Mkdir => rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o755)),
+        Kind::Symlink => rustix::fs::symlinkat("to/somewhere", dir, name),
+        Kind::Link => {
+            let source = source_of(prefix, number);
+            if number % LINKS_PER_FILE == 0 {
+                create(dir, &source)?;
+            }
+            rustix::fs::linkat(dir, &*source, dir, name, AtFlags::empty())
+        }
+    }
+}
+
+fn create(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+}
+
+/// The file that a hard link is to.
+fn source_of(prefix: &str, number: u64) -> String {
+    format!("{prefix}source-{}", number / LINKS_PER_FILE)
+}
+
+fn grow(dir: BorrowedFd<'_>, count: u64, per_directory: u64, tally: &mut Tally) -> Result<(), Failed> {
+    let mut current = None;
+    for number in 0..count {
+        if number % per_directory == 0 {
+            let name = format!("d{:05}", number / per_directory);
+            let failed = |error| (format!("mkdir {name}"), error);
+            rustix::fs::mkdirat(dir, &*name, Mode::from_raw_mode(0o755)).map_err(failed)?;
+            current = Some(open_dir(dir, &name).map_err(failed)?);
+            tally.add(1);
+        }
+        let Some(current) = &current else { continue };
+        let name = format!("f{number:07}");
+        rustix::fs::mknodat(current, &*name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)
+            .map_err(|error| (format!("mknod {name}"), error))?;
+        tally.add(1);
+    }
+    Ok(())
+}
+
+/// Calls `visit` with every name below `dir`, its directory and its type, once its attributes were asked for, as `find -ls` does.
+fn each(
+    dir: BorrowedFd<'_>,
+    visit: &mut dyn FnMut(BorrowedFd<'_>, &std::ffi::CStr, FileType) -> Result<(), Errno>,
+) -> Result<(), Failed> {
+    for entry in list(dir)? {
+        let entry = entry.map_err(|error| ("readdir".to_owned(), error))?;
+        let name = entry.file_name();
+        if is_dot(name) {
+            continue;
+        }
+        let failed = |error| (name.to_string_lossy().into_owned(), error);
+        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Symlink {
+            rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed)?;
+        }
+        visit(dir, name, kind).map_err(failed)?;
+        if kind == FileType::Directory {
+            let inner = open_dir(dir, name).map_err(failed)?;
+            each(inner.as_fd(), visit)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_dot(name: &std::ffi::CStr) -> bool {
+    name == c"." || name == c".."
+}
+
+fn list(dir: BorrowedFd<'_>) -> Result<Dir, Failed> {
+    Dir::read_from(dir).map_err(|error| ("readdir".to_owned(), error))
+}
+
+fn open_dir(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
