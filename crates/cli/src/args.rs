@@ -332,7 +332,7 @@ pub struct WatchArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Everything is made in a directory of the benchmark's own, below the first mount point, and removed at the end. \
-Nothing of Holdfast is needed, and root only to empty the kernel's caches. Exit codes: 0 measured, 3 not measured."
+Nothing of Holdfast is needed, and root only to empty the kernel's caches. Exit codes: 0 measured, 1 what was seen was old (coherence), 3 not measured."
 )]
 pub struct BenchArgs {
     /// Which benchmark
@@ -347,10 +347,16 @@ pub enum BenchCommand {
     Create(BenchCreateArgs),
     /// Look at every inode of a tree: cold, warm, from another mount point, and after changes there
     Walk(BenchWalkArgs),
+    /// Time single calls: read, write+fsync, create+unlink, rename, stat, flock, fcntl
+    Latency(BenchLatencyArgs),
+    /// Time single calls that two mount points make by turns, in one directory, on one file
+    Pingpong(BenchLatencyArgs),
+    /// Do things through one mount point and look at once through another: how often is what it shows old?
+    Coherence(BenchCoherenceArgs),
 }
 
 /// What all benchmarks take.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct BenchCommonArgs {
     /// A mount point, or a directory below it; several of one file system, a node each
     #[arg(value_name = "DIR", required = true)]
@@ -400,6 +406,34 @@ pub struct BenchWalkArgs {
     pub per_directory: u64,
 }
 
+/// Arguments of `bench latency` and `bench pingpong`.
+#[derive(Debug, clap::Args)]
+pub struct BenchLatencyArgs {
+    /// See there
+    #[command(flatten)]
+    pub common: BenchCommonArgs,
+    /// Calls of each kind in a run
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub count: u64,
+    /// Which: read, write+fsync, create+unlink, rename, stat, flock, fcntl; all that make sense
+    #[arg(long, value_name = "CALL", value_delimiter = ',', value_parser = call)]
+    pub calls: Option<Vec<probe::bench::Call>>,
+}
+
+/// Arguments of `bench coherence`.
+#[derive(Debug, clap::Args)]
+pub struct BenchCoherenceArgs {
+    /// Two mount points of one file system, or directories below them
+    #[arg(value_name = "DIR", required = true, num_args = 1..=2)]
+    pub mounts: Vec<PathBuf>,
+    /// How often each kind of change is tried
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub rounds: u64,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `install`.
 #[derive(Debug, clap::Args)]
 pub struct InstallArgs {
@@ -426,6 +460,11 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
 fn time(text: &str) -> Result<std::time::Duration, String> {
     let parsed = probe::parse_duration(text).filter(|time| !time.is_zero());
     parsed.ok_or_else(|| "expected a time above zero, like 3s, 500ms or 2m".to_owned())
+}
+
+fn call(text: &str) -> Result<probe::bench::Call, String> {
+    let names = || probe::bench::Call::ALL.map(probe::bench::Call::name).join(", ");
+    probe::bench::Call::of_name(text).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 fn kind(text: &str) -> Result<probe::bench::Kind, String> {

@@ -4,18 +4,23 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use probe::bench::{BenchError, Companion, Create, Directories, INTERRUPTED_CODE, Report, Stage, Walk};
+use probe::bench::{
+    BenchError, Call, Coherence, Companion, Create, Directories, INTERRUPTED_CODE, Latency, Report, Stage,
+    Turns, Walk,
+};
 use volume::{Volume, sources};
 
-use crate::args::{BenchArgs, BenchCommand, BenchCommonArgs};
+use crate::args::{BenchArgs, BenchCommand, BenchCommonArgs, BenchLatencyArgs};
 use crate::backend;
 use crate::failure::{Failure, with_causes};
 
 /// Measures, and prints the report.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let common = match &args.what {
-        BenchCommand::Create(args) => &args.common,
-        BenchCommand::Walk(args) => &args.common,
+    let (mounts, is_json) = match &args.what {
+        BenchCommand::Create(args) => (&args.common.mounts, args.common.json),
+        BenchCommand::Walk(args) => (&args.common.mounts, args.common.json),
+        BenchCommand::Latency(args) | BenchCommand::Pingpong(args) => (&args.common.mounts, args.common.json),
+        BenchCommand::Coherence(args) => (&args.mounts, args.json),
     };
     let own = std::env::current_exe().map_err(|error| Failure::unwatched(format!("own program: {error}")))?;
     let mut stage = Stage {
@@ -24,7 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             command.arg("bench-worker");
             command
         }),
-        companion: Box::new(Nodes::of(&common.mounts)),
+        companion: Box::new(Nodes::of(mounts)),
         progress: progress(),
         version: env!("CARGO_PKG_VERSION"),
     };
@@ -36,11 +41,14 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         }
         error => Failure::unwatched(with_causes(&error)),
     })?;
-    match common.json {
+    match is_json {
         true => println!("{}", report.to_json()),
         false => print!("{}", report.to_text()),
     }
-    Ok(())
+    match report.stale() {
+        0 => Ok(()),
+        stale => Err(Failure::problem(format!("{stale} looks showed what was before"))),
+    }
 }
 
 /// A process that makes the system calls.
@@ -49,22 +57,34 @@ pub fn work() -> Result<(), Failure> {
 }
 
 fn measure(what: &BenchCommand, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
-    let BenchCommonArgs { mounts, local, runs, .. } = match what {
-        BenchCommand::Create(args) => &args.common,
-        BenchCommand::Walk(args) => &args.common,
-    };
-    let (mounts, local, runs) = (mounts.clone(), local.clone(), *runs);
     match what {
         BenchCommand::Create(args) => {
+            let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
             let directories = if args.own { Directories::Own } else { Directories::Shared };
             let (count, processes, kinds) = (args.files, args.processes, args.kinds.clone());
             Create { mounts, local, count, processes, directories, kinds, runs }.run(stage)
         }
         BenchCommand::Walk(args) => {
+            let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
             let (files, per_directory) = (args.files, args.per_directory);
             Walk { mounts, local, files, per_directory, runs }.run(stage)
         }
+        BenchCommand::Latency(args) => latency(args, Turns::One, &Call::ALL).run(stage),
+        BenchCommand::Pingpong(args) if args.common.local.is_some() => Err(BenchError::Unfit {
+            path: args.common.mounts[0].clone(),
+            what: "pingpong is compared with this mount point alone, not with a local file system".to_owned(),
+        }),
+        BenchCommand::Pingpong(args) => latency(args, Turns::Both, &Call::BY_TURNS).run(stage),
+        BenchCommand::Coherence(args) => {
+            Coherence { mounts: args.mounts.clone(), rounds: args.rounds }.run(stage)
+        }
     }
+}
+
+fn latency(args: &BenchLatencyArgs, turns: Turns, all: &[Call]) -> Latency {
+    let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
+    let calls = args.calls.clone().unwrap_or_else(|| all.to_vec());
+    Latency { mounts, local, count: args.count, calls, turns, runs }
 }
 
 /// One line that is written over, where somebody looks at it; nothing where nobody does.

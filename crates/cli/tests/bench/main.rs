@@ -49,8 +49,25 @@ fn every_benchmark_runs_on_every_file_system() {
         }
         let walked = measured(&["walk", at, "--files", "1000", "--per-directory", "64", "--runs", "1"]);
         assert_eq!(figures(&walked), ["make", "cold", "warm", "chmod of all"], "{kind}");
-        let counts: Vec<u64> = counts(&walked);
-        assert_eq!(counts, [1016, 1016, 1016, 1000], "{kind}: files, and 16 directories");
+        assert_eq!(counts(&walked), [1016, 1016, 1016, 1000], "{kind}: files, and 16 directories");
+        let timed = measured(&["latency", at, "--count", "51", "--runs", "2", "--local", &local]);
+        let calls = ["read", "write+fsync", "create+unlink", "rename", "stat", "flock", "fcntl"];
+        assert_eq!(figures(&timed), calls, "{kind}");
+        for figure in timed["figures"].as_array().expect("a list") {
+            let delays = &figure["delays"];
+            let order: Vec<f64> =
+                ["p50", "p99", "p99_9", "max"].iter().filter_map(|name| delays[name].as_f64()).collect();
+            assert!(order.len() == 4 && order.is_sorted() && order[0] > 0.0, "{kind}: {figure:#}");
+            let histogram = delays["histogram"].as_array().expect("a list").iter();
+            assert_eq!(
+                histogram.filter_map(|bin| bin[1].as_u64()).sum::<u64>(),
+                104,
+                "{kind}: an even number each run"
+            );
+            assert!(figure["local_delays"]["p50"].as_f64() > Some(0.0), "{kind}: {figure:#}");
+        }
+        let seen = measured(&["coherence", at, "--rounds", "3"]);
+        assert_eq!(counts(&seen), [3; 15], "{kind}");
         assert_eq!(names(&mounted.at), before, "{kind}");
     }
     assert!(names(Path::new(&local)).is_empty());
@@ -96,6 +113,27 @@ fn two_mounts_of_a_volume_are_measured_together() {
     assert_eq!(counts(&own), [300; 4]);
     let walked = measured(&["walk", a, b, "--files", "500", "--per-directory", "100", "--runs", "1"]);
     assert_eq!(counts(&walked), [505, 505, 505, 505, 505, 505, 500, 505, 1010]);
+    let seen = measured(&["coherence", a, b, "--rounds", "30"]);
+    assert_eq!(counts(&seen), [30; 15]);
+    assert!(
+        seen["figures"].as_array().expect("a list").iter().all(|figure| figure["median"] == 0.0),
+        "{seen:#}"
+    );
+    let turns =
+        measured(&["pingpong", a, b, "--count", "40", "--runs", "1", "--calls", "create+unlink,flock"]);
+    assert_eq!(figures(&turns), ["create+unlink", "flock"]);
+    let messages = |figure: &Json| {
+        let counters = figure["counters_each"].as_object().expect("a map").clone();
+        counters
+            .iter()
+            .filter(|(name, _)| name.starts_with("message "))
+            .filter_map(|(_, each)| each.as_f64())
+            .sum::<f64>()
+    };
+    for figure in turns["figures"].as_array().expect("a list") {
+        assert!(messages(figure) >= 0.5, "two nodes talk: {figure:#}");
+        assert!(figure["local_delays"]["p50"].as_f64() > Some(0.0), "alone: {figure:#}");
+    }
     assert_eq!(names(Path::new(a)), [""; 0]);
 }
 
@@ -114,6 +152,9 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["create", &base, "--files", "10", "--local", &at("gone")], "gone: cannot be used"),
         (&["create", &base, "--files", "0"], "0 is not in 1..=100000000"),
         (&["create", &base, "--kinds", "pipe"], "expected one of mknod, create"),
+        (&["pingpong", &base, "--local", &base], "compared with this mount point alone"),
+        (&["latency", &base, "--calls", "jump"], "expected one of read, write+fsync"),
+        (&["coherence", &base, &small], "tmpfs: does not show what is made in"),
         (&["walk"], "required arguments were not provided"),
         (&["create", "/proc", "--files", "10"], "/proc: "),
     ] {

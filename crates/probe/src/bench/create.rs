@@ -94,6 +94,7 @@ impl Create {
             file_system: FileSystem::of(own.first()),
             local: self.local.as_deref().map(FileSystem::of),
             runs: self.runs as usize,
+            beside: "local",
         };
         report.judge();
         Ok(report)

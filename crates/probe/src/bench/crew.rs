@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use crate::bench::BenchError;
+use crate::bench::coherence::Seen;
 use crate::bench::task::{Outcome, Task, Work};
 use crate::system::{self, Signals};
 
@@ -43,6 +44,10 @@ pub(crate) struct Done {
     pub cpu_seconds: f64,
     /// Of all workers, by seconds since the common beginning.
     pub series: Vec<u64>,
+    /// Of all calls that were timed, in nanoseconds.
+    pub delays: Vec<u64>,
+    /// Of all workers.
+    pub seen: Vec<Seen>,
 }
 
 impl Crew {
@@ -143,6 +148,8 @@ impl Done {
             seconds: (ended - begun) as f64 / 1e9,
             cpu_seconds: outcomes.iter().map(|outcome| outcome.cpu_ns).sum::<u64>() as f64 / 1e9,
             series: (0..len).map(of_second).collect(),
+            delays: outcomes.iter().flat_map(|outcome| outcome.delays.iter().copied()).collect(),
+            seen: outcomes.iter().flat_map(|outcome| outcome.seen.clone()).collect(),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::bench::coherence::Seen;
 use crate::bench::crew::{Crew, Done};
+use crate::bench::delays::Delays;
 use crate::bench::environment::Cpu;
 use crate::bench::report::{CpuShare, Figure, Unit, median};
 use crate::bench::task::Work;
@@ -51,6 +53,8 @@ impl Figure {
         let value = |shown: &Shown| match unit {
             Unit::PerSecond => shown.done.rate(),
             Unit::Seconds => shown.done.seconds,
+            Unit::Delay => Delays::of(shown.done.delays.clone()).map_or(0.0, |delays| delays.p50),
+            Unit::Stale => 0.0,
         };
         let values: Vec<f64> = shown.iter().map(value).collect();
         let middle = median(&values);
@@ -72,9 +76,22 @@ impl Figure {
                 system: each(typical.cpu.system_seconds),
             },
             series: typical.done.series,
+            delays: all_delays(shown),
+            local_delays: all_delays(beside),
             counters: typical.counters.into_iter().map(per_one).collect(),
         }
     }
+}
+
+impl Figure {
+    /// Of what was looked at after it had changed.
+    pub(crate) fn of_seen(seen: Seen) -> Self {
+        Self { count: seen.of, values: vec![seen.stale as f64], ..Self::of(seen.kind, Unit::Stale, &[], &[]) }
+    }
+}
+
+fn all_delays(shown: &[Shown]) -> Option<Delays> {
+    Delays::of(shown.iter().flat_map(|shown| shown.done.delays.iter().copied()).collect())
 }
 
 #[cfg(test)]

@@ -7,13 +7,18 @@
 //!
 //! Nothing of the user's is touched: everything is made in a directory of the benchmark's own, which goes at the end, however it ends.
 
+mod call;
+mod coherence;
 mod create;
 mod crew;
+mod delays;
 mod environment;
+mod latency;
 mod measure;
 mod report;
 mod scratch;
 mod task;
+mod text;
 mod walk;
 mod worker;
 
@@ -23,8 +28,12 @@ use std::process::Command;
 
 use thiserror::Error;
 
+pub use call::Call;
+pub use coherence::Coherence;
 pub use create::{Create, Directories};
 pub use crew::INTERRUPTED_CODE;
+pub use delays::Delays;
+pub use latency::{Latency, Turns};
 pub use report::{CpuShare, Figure, Report, Unit};
 pub use task::Kind;
 pub use walk::Walk;

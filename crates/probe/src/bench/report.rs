@@ -1,10 +1,10 @@
 //! Figures, and what has to be known to believe them.
 
-use std::fmt::Write;
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
+use crate::bench::delays::Delays;
 use crate::bench::environment::{FileSystem, Machine};
 use crate::units::show_time;
 
@@ -15,6 +15,10 @@ pub enum Unit {
     PerSecond,
     /// Less is better.
     Seconds,
+    /// Seconds of one call, the median of a run: less is better.
+    Delay,
+    /// Looks that showed what was before: none is right.
+    Stale,
 }
 
 /// One thing measured, in all runs.
@@ -35,6 +39,10 @@ pub struct Figure {
     pub cpu_us: CpuShare,
     /// How many in each second, of the run that is the median.
     pub series: Vec<u64>,
+    /// Of calls that were timed one by one, in all runs together.
+    pub delays: Option<Delays>,
+    /// The same on the local file system.
+    pub local_delays: Option<Delays>,
     /// The file system's own counters, of the same run: how often for each one, by name.
     pub counters: Vec<(String, f64)>,
 }
@@ -73,7 +81,8 @@ impl Figure {
         let (own, local) = (self.median(), median(&self.local));
         match self.unit {
             Unit::PerSecond => (local > 0.0).then(|| own / local),
-            Unit::Seconds => (own > 0.0).then(|| local / own),
+            Unit::Seconds | Unit::Delay => (own > 0.0).then(|| local / own),
+            Unit::Stale => None,
         }
     }
 
@@ -93,6 +102,8 @@ impl Figure {
             "ratio": self.ratio(),
             "cpu_us": { "asking": self.cpu_us.asking, "user": self.cpu_us.user, "system": self.cpu_us.system },
             "per_second": self.series,
+            "delays": self.delays.as_ref().map(Delays::to_json),
+            "local_delays": self.local_delays.as_ref().map(Delays::to_json),
             "counters_each": counters,
         })
     }
@@ -103,7 +114,8 @@ impl Unit {
     pub fn name(self) -> &'static str {
         match self {
             Self::PerSecond => "per second",
-            Self::Seconds => "seconds",
+            Self::Seconds | Self::Delay => "seconds",
+            Self::Stale => "stale",
         }
     }
 }
@@ -127,9 +139,17 @@ pub struct Report {
     pub(crate) file_system: FileSystem,
     pub(crate) local: Option<FileSystem>,
     pub(crate) runs: usize,
+    /// What the figures of the local file system are those of.
+    pub(crate) beside: &'static str,
 }
 
 impl Report {
+    /// Looks that showed what was before.
+    pub fn stale(&self) -> u64 {
+        let stale = self.figures.iter().filter(|figure| figure.unit == Unit::Stale);
+        stale.map(|figure| figure.median() as u64).sum()
+    }
+
     /// Adds what the figures themselves give reason to doubt.
     pub(crate) fn judge(&mut self) {
         if self.machine.is_busy() {
@@ -164,68 +184,11 @@ impl Report {
             "local_file_system": self.local.as_ref().map(FileSystem::to_json),
             "settings": self.settings,
             "runs": self.runs,
+            "beside": self.beside,
             "figures": self.figures.iter().map(Figure::to_json).collect::<Vec<_>>(),
             "notes": self.notes,
             "warnings": self.warnings,
         })
-    }
-
-    /// As a table, for people.
-    pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        let FileSystem { kind, source, options, .. } = &self.file_system;
-        _ = writeln!(text, "{}: {kind} ({source}, {options})", self.bench);
-        let Machine { kernel, cores, load, .. } = &self.machine;
-        _ = writeln!(text, "Linux {kernel}, {cores} cores, load {load}; median of {} runs", self.runs);
-        let width = self.figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0).max(4);
-        _ = writeln!(
-            text,
-            "\n{:width$} {:>13} {:>6} {:>11} {:>13} {:>6} {:>9} {:>9} {:>9}",
-            "", "", "spread", "each", "local", "ratio", "asking", "user", "kernel"
-        );
-        for figure in &self.figures {
-            let each = match figure.unit {
-                Unit::PerSecond => 1e6 / figure.median().max(1e-9),
-                Unit::Seconds => figure.median() * 1e6 / figure.count.max(1) as f64,
-            };
-            let local =
-                if figure.local.is_empty() { String::new() } else { figure.unit.show(median(&figure.local)) };
-            let ratio = figure.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-            let CpuShare { asking, user, system } = figure.cpu_us;
-            _ = writeln!(
-                text,
-                "{:width$} {:>13} {:>5.0}% {:>8.1} us {:>13} {:>6} {:>6.1} us {:>6.1} us {:>6.1} us",
-                figure.name,
-                figure.unit.show(figure.median()),
-                figure.spread() * 100.0,
-                each,
-                local,
-                ratio,
-                asking,
-                user,
-                system,
-            );
-            for (name, each) in figure.counters.iter().filter(|(_, each)| *each >= COUNTER_MIN) {
-                _ = writeln!(text, "{:width$}   {each:.3} {name}", "");
-            }
-        }
-        text.push('\n');
-        for (word, list) in [("note", &self.notes), ("warning", &self.warnings)] {
-            for line in list {
-                _ = writeln!(text, "{word}: {line}");
-            }
-        }
-        text
-    }
-}
-
-impl Unit {
-    fn show(self, value: f64) -> String {
-        match self {
-            Self::PerSecond => format!("{value:.0} /s"),
-            Self::Seconds if value < 1.0 => format!("{value:.4} s"),
-            Self::Seconds => format!("{value:.2} s"),
-        }
     }
 }
 
@@ -260,9 +223,6 @@ pub(crate) fn unix_now() -> u64 {
 const RUNS_MIN: usize = 3;
 /// More is noise to be warned of.
 const SPREAD_MAX: f64 = 0.1;
-/// Counters that are shown to people: once for a thousand at least.
-const COUNTER_MIN: f64 = 0.001;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,6 +244,8 @@ mod tests {
             count: 1,
             cpu_us: CpuShare::default(),
             series: Vec::new(),
+            delays: None,
+            local_delays: None,
             counters: Vec::new(),
         };
         assert_eq!(figure(Unit::PerSecond, 20.0, 10.0).ratio(), Some(2.0));

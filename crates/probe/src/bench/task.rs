@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
+use crate::bench::call::Call;
+use crate::bench::coherence::Seen;
+
 /// What is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -59,6 +62,12 @@ pub(crate) enum Work {
     Walk,
     /// chmod(2) of all that is no directory, in the whole tree, to these permissions.
     Chmod { mode: u32 },
+    /// Makes the file that calls are timed on.
+    Prepare,
+    /// Times calls, by turns here and through other mount points.
+    Time { call: Call, count: u64, others: Vec<PathBuf> },
+    /// Changes things here and looks at them through another mount point.
+    Compare { other: PathBuf, rounds: u64 },
 }
 
 /// Work in a place, to begin at a moment.
@@ -82,6 +91,10 @@ pub(crate) struct Outcome {
     pub cpu_ns: u64,
     /// `count` of each second since the beginning; the last one is not a whole one.
     pub series: Vec<u64>,
+    /// Of calls that were timed, in nanoseconds.
+    pub delays: Vec<u64>,
+    /// Of changes that were looked at.
+    pub seen: Vec<Seen>,
     /// What failed, and why.
     pub error: Option<String>,
 }
@@ -103,6 +116,14 @@ impl Task {
             }
             Work::Walk => json!({ "do": "walk" }),
             Work::Chmod { mode } => json!({ "do": "chmod", "mode": mode }),
+            Work::Prepare => json!({ "do": "prepare" }),
+            Work::Time { call, count, others } => {
+                let others: Vec<&[u8]> = others.iter().map(|path| bytes_of(path)).collect();
+                json!({ "do": "time", "call": call.name(), "count": count, "others": others })
+            }
+            Work::Compare { other, rounds } => {
+                json!({ "do": "compare", "other": bytes_of(other), "rounds": rounds })
+            }
         };
         json!({ "dir": bytes_of(&self.dir), "start_ns": self.start_ns, "work": work }).to_string()
     }
@@ -122,6 +143,13 @@ impl Task {
             "grow" => Work::Grow { count: count()?, per_directory: work["per_directory"].as_u64()?.max(1) },
             "walk" => Work::Walk,
             "chmod" => Work::Chmod { mode: u32::try_from(work["mode"].as_u64()?).ok()? },
+            "prepare" => Work::Prepare,
+            "time" => Work::Time {
+                call: Call::of_name(work["call"].as_str()?)?,
+                count: count()?,
+                others: work["others"].as_array()?.iter().map(path_of).collect::<Option<_>>()?,
+            },
+            "compare" => Work::Compare { other: path_of(&work["other"])?, rounds: work["rounds"].as_u64()? },
             _ => return None,
         };
         Some(Self { dir: path_of(&document["dir"])?, work, start_ns: document["start_ns"].as_u64()? })
@@ -137,6 +165,8 @@ impl Outcome {
             "ended_ns": self.ended_ns,
             "cpu_ns": self.cpu_ns,
             "series": self.series,
+            "delays": self.delays,
+            "seen": self.seen.iter().map(|seen| json!([seen.kind, seen.stale, seen.of])).collect::<Vec<_>>(),
             "error": self.error,
         })
         .to_string()
@@ -145,13 +175,19 @@ impl Outcome {
     /// Reads [`Self::to_line`].
     pub fn parse(line: &str) -> Option<Self> {
         let document: Json = serde_json::from_str(line).ok()?;
-        let series = document["series"].as_array()?.iter().map(Json::as_u64).collect::<Option<_>>()?;
+        let numbers = |name: &str| document[name].as_array()?.iter().map(Json::as_u64).collect::<Option<_>>();
+        let seen = |seen: &Json| {
+            let kind = seen[0].as_str()?.to_owned();
+            Some(Seen { kind, stale: seen[1].as_u64()?, of: seen[2].as_u64()? })
+        };
         Some(Self {
             count: document["count"].as_u64()?,
             begun_ns: document["begun_ns"].as_u64()?,
             ended_ns: document["ended_ns"].as_u64()?,
             cpu_ns: document["cpu_ns"].as_u64()?,
-            series,
+            series: numbers("series")?,
+            delays: numbers("delays")?,
+            seen: document["seen"].as_array()?.iter().map(seen).collect::<Option<_>>()?,
             error: document["error"].as_str().map(str::to_owned),
         })
     }
@@ -182,14 +218,27 @@ mod tests {
         all.push(Work::Remove { kind: Kind::Mkdir, prefix: prefix(), count: u64::MAX });
         all.push(Work::Stat { prefix: prefix(), count: 0 });
         all.push(Work::Grow { count: 10, per_directory: 3 });
-        all.extend([Work::List, Work::Walk, Work::Chmod { mode: 0o600 }]);
+        all.extend([Work::List, Work::Walk, Work::Chmod { mode: 0o600 }, Work::Prepare]);
+        let others = vec![PathBuf::from("/b"), PathBuf::from("/c")];
+        all.extend(Call::ALL.map(|call| Work::Time { call, count: 7, others: others.clone() }));
+        all.push(Work::Compare { other: PathBuf::from("/b"), rounds: 3 });
         for work in all {
             let dir = PathBuf::from(OsStr::from_bytes(b"/a\xff\n b"));
             let task = Task { dir, work, start_ns: 1 << 60 };
             assert_eq!(Task::parse(&task.to_line()), Some(task));
         }
         let error = Some("no".to_owned());
-        let outcome = Outcome { count: 1, begun_ns: 2, ended_ns: 3, cpu_ns: 4, series: vec![5, 6], error };
+        let seen = vec![Seen { kind: "chmod".to_owned(), stale: 1, of: 2 }];
+        let outcome = Outcome {
+            count: 1,
+            begun_ns: 2,
+            ended_ns: 3,
+            cpu_ns: 4,
+            series: vec![5, 6],
+            delays: vec![7],
+            seen,
+            error,
+        };
         assert_eq!(Outcome::parse(&outcome.to_line()), Some(outcome));
         assert_eq!((Task::parse("{}"), Outcome::parse("")), (None, None));
     }

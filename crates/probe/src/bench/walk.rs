@@ -105,6 +105,7 @@ impl Walk {
             file_system: FileSystem::of(own.first()),
             local: self.local.as_deref().map(FileSystem::of),
             runs: self.runs as usize,
+            beside: "local",
         };
         report.judge();
         if !has_dropped {

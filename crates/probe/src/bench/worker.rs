@@ -7,7 +7,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::bench::coherence::Seen;
 use crate::bench::task::{Kind, LINKS_PER_FILE, Outcome, Task, Work};
+use crate::bench::{call, coherence};
 use crate::system;
 
 /// Does tasks, a line each on standard input, until that ends.
@@ -44,6 +46,8 @@ fn run(task: &Task) -> Outcome {
         ended_ns: system::monotonic_ns(),
         cpu_ns: system::cpu_ns() - cpu_ns,
         series: tally.series,
+        delays: tally.delays,
+        seen: tally.seen,
         error: result.err().map(|(what, error)| format!("{what}: {}", io::Error::from(error))),
     }
 }
@@ -53,6 +57,8 @@ struct Tally {
     begun_ns: u64,
     count: u64,
     series: Vec<u64>,
+    delays: Vec<u64>,
+    seen: Vec<Seen>,
     /// When the current second ends.
     until_ns: u64,
 }
@@ -60,7 +66,8 @@ struct Tally {
 impl Tally {
     fn new() -> Self {
         let begun_ns = system::monotonic_ns();
-        Self { begun_ns, count: 0, series: vec![0], until_ns: begun_ns + SECOND_NS }
+        let (delays, seen) = Default::default();
+        Self { begun_ns, count: 0, series: vec![0], delays, seen, until_ns: begun_ns + SECOND_NS }
     }
 
     fn add(&mut self, count: u64) {
@@ -126,6 +133,20 @@ fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Fa
             }
             Ok(())
         })?,
+        Work::Prepare => call::prepare(dir).map_err(|error| ("write".to_owned(), error))?,
+        Work::Time { call, count, others } => {
+            let failed = |error| (call.name().to_owned(), error);
+            let mut dirs = vec![open_dir(dir, ".").map_err(failed)?];
+            for other in others {
+                dirs.push(open_dir(CWD, other).map_err(failed)?);
+            }
+            tally.delays = call::time(&dirs, *call, *count, || tally.add(1)).map_err(failed)?;
+        }
+        Work::Compare { other, rounds } => {
+            let failed = |error| ("compare".to_owned(), error);
+            let (dir, other) = (open_dir(dir, ".").map_err(failed)?, open_dir(CWD, other).map_err(failed)?);
+            tally.seen = coherence::compare(&dir, &other, *rounds, || tally.add(1)).map_err(failed)?;
+        }
     }
     Ok(())
 }
