@@ -332,7 +332,7 @@ pub struct WatchArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Everything is made in a directory of the benchmark's own, below the first mount point, and removed at the end. \
-Nothing of Holdfast is needed, and root only to empty the kernel's caches. Exit codes: 0 measured, 1 what was seen was old (coherence), 3 not measured."
+Nothing of Holdfast is needed, and root only to empty the kernel's caches. Exit codes: 0 measured, 1 what was seen was old (coherence) or a figure is worse (compare), 3 not measured."
 )]
 pub struct BenchArgs {
     /// Which benchmark
@@ -353,6 +353,8 @@ pub enum BenchCommand {
     Pingpong(BenchLatencyArgs),
     /// Do things through one mount point and look at once through another: how often is what it shows old?
     Coherence(BenchCoherenceArgs),
+    /// Compare two reports: which differences exceed those between runs?
+    Compare(BenchCompareArgs),
 }
 
 /// What all benchmarks take.
@@ -429,6 +431,18 @@ pub struct BenchCoherenceArgs {
     /// How often each kind of change is tried
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub rounds: u64,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `bench compare`.
+#[derive(Debug, clap::Args)]
+pub struct BenchCompareArgs {
+    /// What `bench ... --json` printed before
+    pub first: PathBuf,
+    /// And what it printed after
+    pub second: PathBuf,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,

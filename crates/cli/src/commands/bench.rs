@@ -5,22 +5,39 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use probe::bench::{
-    BenchError, Call, Coherence, Companion, Create, Directories, INTERRUPTED_CODE, Latency, Report, Stage,
-    Turns, Walk,
+    BenchError, Call, Coherence, Companion, Comparison, Create, Directories, INTERRUPTED_CODE, Latency,
+    Report, Stage, Turns, Walk,
 };
 use volume::{Volume, sources};
 
-use crate::args::{BenchArgs, BenchCommand, BenchCommonArgs, BenchLatencyArgs};
+use crate::args::{
+    BenchArgs, BenchCommand, BenchCommonArgs, BenchCompareArgs, BenchCreateArgs, BenchLatencyArgs,
+    BenchWalkArgs,
+};
 use crate::backend;
 use crate::failure::{Failure, with_causes};
 
 /// Measures, and prints the report.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let (mounts, is_json) = match &args.what {
-        BenchCommand::Create(args) => (&args.common.mounts, args.common.json),
-        BenchCommand::Walk(args) => (&args.common.mounts, args.common.json),
-        BenchCommand::Latency(args) | BenchCommand::Pingpong(args) => (&args.common.mounts, args.common.json),
-        BenchCommand::Coherence(args) => (&args.mounts, args.json),
+    let (mounts, is_json, bench): (&[PathBuf], bool, Bench) = match &args.what {
+        BenchCommand::Create(args) => (&args.common.mounts, args.common.json, create(args)),
+        BenchCommand::Walk(args) => (&args.common.mounts, args.common.json, walk(args)),
+        BenchCommand::Latency(args) => {
+            (&args.common.mounts, args.common.json, latency(args, Turns::One, &Call::ALL))
+        }
+        BenchCommand::Pingpong(args) if args.common.local.is_some() => {
+            return Err(Failure::unwatched(
+                "pingpong is compared with the first mount point alone: no --local",
+            ));
+        }
+        BenchCommand::Pingpong(args) => {
+            (&args.common.mounts, args.common.json, latency(args, Turns::Both, &Call::BY_TURNS))
+        }
+        BenchCommand::Coherence(args) => {
+            let coherence = Coherence { mounts: args.mounts.clone(), rounds: args.rounds };
+            (&args.mounts, args.json, Box::new(move |stage| coherence.run(stage)))
+        }
+        BenchCommand::Compare(args) => return compare(args),
     };
     let own = std::env::current_exe().map_err(|error| Failure::unwatched(format!("own program: {error}")))?;
     let mut stage = Stage {
@@ -33,7 +50,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         progress: progress(),
         version: env!("CARGO_PKG_VERSION"),
     };
-    let result = measure(&args.what, &mut stage);
+    let result = bench(&mut stage);
     (stage.progress)("");
     let report = result.map_err(|error| match error {
         BenchError::Interrupted => {
@@ -56,35 +73,47 @@ pub fn work() -> Result<(), Failure> {
     probe::bench::bench_work().map_err(Failure::unwatched)
 }
 
-fn measure(what: &BenchCommand, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
-    match what {
-        BenchCommand::Create(args) => {
-            let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
-            let directories = if args.own { Directories::Own } else { Directories::Shared };
-            let (count, processes, kinds) = (args.files, args.processes, args.kinds.clone());
-            Create { mounts, local, count, processes, directories, kinds, runs }.run(stage)
-        }
-        BenchCommand::Walk(args) => {
-            let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
-            let (files, per_directory) = (args.files, args.per_directory);
-            Walk { mounts, local, files, per_directory, runs }.run(stage)
-        }
-        BenchCommand::Latency(args) => latency(args, Turns::One, &Call::ALL).run(stage),
-        BenchCommand::Pingpong(args) if args.common.local.is_some() => Err(BenchError::Unfit {
-            path: args.common.mounts[0].clone(),
-            what: "pingpong is compared with this mount point alone, not with a local file system".to_owned(),
-        }),
-        BenchCommand::Pingpong(args) => latency(args, Turns::Both, &Call::BY_TURNS).run(stage),
-        BenchCommand::Coherence(args) => {
-            Coherence { mounts: args.mounts.clone(), rounds: args.rounds }.run(stage)
-        }
-    }
+/// A benchmark with its settings.
+type Bench = Box<dyn FnOnce(&mut Stage<'_>) -> Result<Report, BenchError>>;
+
+fn create(args: &BenchCreateArgs) -> Bench {
+    let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
+    let directories = if args.own { Directories::Own } else { Directories::Shared };
+    let (count, processes, kinds) = (args.files, args.processes, args.kinds.clone());
+    let create = Create { mounts, local, count, processes, directories, kinds, runs };
+    Box::new(move |stage| create.run(stage))
 }
 
-fn latency(args: &BenchLatencyArgs, turns: Turns, all: &[Call]) -> Latency {
+fn walk(args: &BenchWalkArgs) -> Bench {
+    let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
+    let walk = Walk { mounts, local, files: args.files, per_directory: args.per_directory, runs };
+    Box::new(move |stage| walk.run(stage))
+}
+
+fn latency(args: &BenchLatencyArgs, turns: Turns, all: &[Call]) -> Bench {
     let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
     let calls = args.calls.clone().unwrap_or_else(|| all.to_vec());
-    Latency { mounts, local, count: args.count, calls, turns, runs }
+    let latency = Latency { mounts, local, count: args.count, calls, turns, runs };
+    Box::new(move |stage| latency.run(stage))
+}
+
+/// Two reports side by side.
+fn compare(args: &BenchCompareArgs) -> Result<(), Failure> {
+    let read = |path: &Path| {
+        let unable =
+            |error: &dyn std::fmt::Display| Failure::unwatched(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| unable(&error))?;
+        serde_json::from_str(&text).map_err(|error| unable(&error))
+    };
+    let comparison = Comparison::of(&read(&args.first)?, &read(&args.second)?).map_err(Failure::unwatched)?;
+    match args.json {
+        true => println!("{}", comparison.to_json()),
+        false => print!("{}", comparison.to_text()),
+    }
+    match comparison.has_worse() {
+        false => Ok(()),
+        true => Err(Failure::problem("some figures are worse by more than their runs differ")),
+    }
 }
 
 /// One line that is written over, where somebody looks at it; nothing where nobody does.

@@ -152,9 +152,11 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["create", &base, "--files", "10", "--local", &at("gone")], "gone: cannot be used"),
         (&["create", &base, "--files", "0"], "0 is not in 1..=100000000"),
         (&["create", &base, "--kinds", "pipe"], "expected one of mknod, create"),
-        (&["pingpong", &base, "--local", &base], "compared with this mount point alone"),
+        (&["pingpong", &base, "--local", &base], "compared with the first mount point alone"),
         (&["latency", &base, "--calls", "jump"], "expected one of read, write+fsync"),
         (&["coherence", &base, &small], "tmpfs: does not show what is made in"),
+        (&["compare", &at("gone"), &at("gone")], "gone: No such file"),
+        (&["compare", &at("file"), &at("file")], "file: EOF"),
         (&["walk"], "required arguments were not provided"),
         (&["create", "/proc", "--files", "10"], "/proc: "),
     ] {
@@ -167,6 +169,30 @@ fn what_cannot_be_measured_is_refused_by_name() {
     let output = bench(&["create", &small, "--files", "10"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("Read-only file system"), "{output:?}");
     assert_eq!(names(Path::new(&small)), [""; 0]);
+}
+
+/// Goal: a report can be compared with another, and what is worse is told. Method: one with itself, and with another whose rates are halved.
+#[test]
+fn reports_can_be_compared() {
+    let scratch = Scratch::new();
+    let at = |name: &str| text(&scratch.join(name)).to_owned();
+    let base = at("");
+    let report = measured(&["create", &base, "--files", "500", "--kinds", "mknod"]);
+    std::fs::write(at("first"), report.to_string()).expect("written");
+    let output = bench(&["compare", &at("first"), &at("first")]);
+    assert!(output.status.success(), "{output:?}");
+    let mut slower = report;
+    for figure in slower["figures"].as_array_mut().expect("a list") {
+        figure["median"] = (figure["median"].as_f64().expect("a number") / 100.0).into();
+    }
+    std::fs::write(at("second"), slower.to_string()).expect("written");
+    let output = bench(&["compare", &at("first"), &at("second"), "--json"]);
+    let document: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (output.status.code(), &document["changes"][0]["verdict"]),
+        (Some(1), &"worse".into()),
+        "{document:#}"
+    );
 }
 
 /// Goal: an end in the middle leaves nothing. Method: Ctrl-C while names are made, by several processes.

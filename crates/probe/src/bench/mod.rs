@@ -9,6 +9,7 @@
 
 mod call;
 mod coherence;
+mod compare;
 mod create;
 mod crew;
 mod delays;
@@ -30,6 +31,7 @@ use thiserror::Error;
 
 pub use call::Call;
 pub use coherence::Coherence;
+pub use compare::{Change, Comparison, Verdict};
 pub use create::{Create, Directories};
 pub use crew::INTERRUPTED_CODE;
 pub use delays::Delays;
