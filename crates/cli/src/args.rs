@@ -347,6 +347,8 @@ pub enum BenchCommand {
     Create(BenchCreateArgs),
     /// Look at every inode of a tree: cold, warm, from another mount point, and after changes there
     Walk(BenchWalkArgs),
+    /// Unpack a source tree, look at it by `du` again and again and from another mount point, remove it
+    Tar(BenchTarArgs),
     /// Time single calls: read, write+fsync, create+unlink, rename, stat, flock, fcntl
     Latency(BenchLatencyArgs),
     /// Time single calls that two mount points make by turns, in one directory, on one file
@@ -406,6 +408,20 @@ pub struct BenchWalkArgs {
     /// So many in each directory
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub per_directory: u64,
+}
+
+/// Arguments of `bench tar`.
+#[derive(Debug, clap::Args)]
+pub struct BenchTarArgs {
+    /// See there
+    #[command(flatten)]
+    pub common: BenchCommonArgs,
+    /// An archive for tar(1); without it a tree like the source of a large C program is written
+    #[arg(long, value_name = "FILE", conflicts_with = "files")]
+    pub archive: Option<PathBuf>,
+    /// Files of that tree
+    #[arg(long, value_name = "N", default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub files: u64,
 }
 
 /// Arguments of `bench latency` and `bench pingpong`.

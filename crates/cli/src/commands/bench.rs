@@ -6,13 +6,13 @@ use std::process::Command;
 
 use probe::bench::{
     BenchError, Call, Coherence, Companion, Comparison, Create, Directories, INTERRUPTED_CODE, Latency,
-    Report, Stage, Turns, Walk,
+    Report, Stage, Tar, Turns, Walk,
 };
 use volume::{Volume, sources};
 
 use crate::args::{
     BenchArgs, BenchCommand, BenchCommonArgs, BenchCompareArgs, BenchCreateArgs, BenchLatencyArgs,
-    BenchWalkArgs,
+    BenchTarArgs, BenchWalkArgs,
 };
 use crate::backend;
 use crate::failure::{Failure, with_causes};
@@ -22,6 +22,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let (mounts, is_json, bench): (&[PathBuf], bool, Bench) = match &args.what {
         BenchCommand::Create(args) => (&args.common.mounts, args.common.json, create(args)),
         BenchCommand::Walk(args) => (&args.common.mounts, args.common.json, walk(args)),
+        BenchCommand::Tar(args) => (&args.common.mounts, args.common.json, tar(args)),
         BenchCommand::Latency(args) => {
             (&args.common.mounts, args.common.json, latency(args, Turns::One, &Call::ALL))
         }
@@ -88,6 +89,12 @@ fn walk(args: &BenchWalkArgs) -> Bench {
     let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
     let walk = Walk { mounts, local, files: args.files, per_directory: args.per_directory, runs };
     Box::new(move |stage| walk.run(stage))
+}
+
+fn tar(args: &BenchTarArgs) -> Bench {
+    let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
+    let tar = Tar { mounts, local, archive: args.archive.clone(), files: args.files, runs };
+    Box::new(move |stage| tar.run(stage))
 }
 
 fn latency(args: &BenchLatencyArgs, turns: Turns, all: &[Call]) -> Bench {

@@ -50,6 +50,9 @@ fn every_benchmark_runs_on_every_file_system() {
         let walked = measured(&["walk", at, "--files", "1000", "--per-directory", "64", "--runs", "1"]);
         assert_eq!(figures(&walked), ["make", "cold", "warm", "chmod of all"], "{kind}");
         assert_eq!(counts(&walked), [1016, 1016, 1016, 1000], "{kind}: files, and 16 directories");
+        let unpacked = measured(&["tar", at, "--files", "410", "--runs", "1", "--local", &local]);
+        assert_eq!(figures(&unpacked), ["unpack", "du", "du again", "cold du", "remove"], "{kind}");
+        assert_eq!(counts(&unpacked), [434; 5], "{kind}: files, 21 directories of 20 in 3 others");
         let timed = measured(&["latency", at, "--count", "51", "--runs", "2", "--local", &local]);
         let calls = ["read", "write+fsync", "create+unlink", "rename", "stat", "flock", "fcntl"];
         assert_eq!(figures(&timed), calls, "{kind}");
@@ -113,6 +116,11 @@ fn two_mounts_of_a_volume_are_measured_together() {
     assert_eq!(counts(&own), [300; 4]);
     let walked = measured(&["walk", a, b, "--files", "500", "--per-directory", "100", "--runs", "1"]);
     assert_eq!(counts(&walked), [505, 505, 505, 505, 505, 505, 500, 505, 1010]);
+    let base = text(&scratch.join("")).to_owned();
+    sh(&format!("cd {base} && mkdir t && touch t/1 t/2 t/3 && tar -cf src.tar t")).expect("packed");
+    let unpacked = measured(&["tar", a, b, "--archive", text(&scratch.join("src.tar")), "--runs", "1"]);
+    assert_eq!(figures(&unpacked), ["unpack", "du", "du again", "cold du", "du from the other", "remove"]);
+    assert_eq!(counts(&unpacked), [4; 6]);
     let seen = measured(&["coherence", a, b, "--rounds", "30"]);
     assert_eq!(counts(&seen), [30; 15]);
     assert!(
@@ -155,6 +163,8 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["pingpong", &base, "--local", &base], "compared with the first mount point alone"),
         (&["latency", &base, "--calls", "jump"], "expected one of read, write+fsync"),
         (&["coherence", &base, &small], "tmpfs: does not show what is made in"),
+        (&["tar", &base, "--archive", &at("file")], "tar -xf"),
+        (&["tar", &base, "--archive", &at("gone")], "gone: cannot be read: No such file"),
         (&["compare", &at("gone"), &at("gone")], "gone: No such file"),
         (&["compare", &at("file"), &at("file")], "file: EOF"),
         (&["walk"], "required arguments were not provided"),

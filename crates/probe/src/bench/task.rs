@@ -58,6 +58,12 @@ pub(crate) enum Work {
     List,
     /// Makes a tree of regular files, so many in a directory.
     Grow { count: u64, per_directory: u64 },
+    /// Writes a tree like the source of a large C program: so many files, 20 in a directory.
+    Unpack { count: u64 },
+    /// Unpacks an archive with tar(1).
+    Extract { archive: PathBuf },
+    /// Removes everything in the directory.
+    Empty,
     /// Reads the tree, and lstat(2) of everything in it.
     Walk,
     /// chmod(2) of all that is no directory, in the whole tree, to these permissions.
@@ -114,6 +120,9 @@ impl Task {
             Work::Grow { count, per_directory } => {
                 json!({ "do": "grow", "count": count, "per_directory": per_directory })
             }
+            Work::Unpack { count } => json!({ "do": "unpack", "count": count }),
+            Work::Extract { archive } => json!({ "do": "extract", "archive": bytes_of(archive) }),
+            Work::Empty => json!({ "do": "empty" }),
             Work::Walk => json!({ "do": "walk" }),
             Work::Chmod { mode } => json!({ "do": "chmod", "mode": mode }),
             Work::Prepare => json!({ "do": "prepare" }),
@@ -141,6 +150,9 @@ impl Task {
             "remove" => Work::Remove { kind: kind()?, prefix: prefix()?, count: count()? },
             "list" => Work::List,
             "grow" => Work::Grow { count: count()?, per_directory: work["per_directory"].as_u64()?.max(1) },
+            "unpack" => Work::Unpack { count: count()? },
+            "extract" => Work::Extract { archive: path_of(&work["archive"])? },
+            "empty" => Work::Empty,
             "walk" => Work::Walk,
             "chmod" => Work::Chmod { mode: u32::try_from(work["mode"].as_u64()?).ok()? },
             "prepare" => Work::Prepare,
@@ -218,6 +230,7 @@ mod tests {
         all.push(Work::Remove { kind: Kind::Mkdir, prefix: prefix(), count: u64::MAX });
         all.push(Work::Stat { prefix: prefix(), count: 0 });
         all.push(Work::Grow { count: 10, per_directory: 3 });
+        all.extend([Work::Unpack { count: 3 }, Work::Extract { archive: PathBuf::from("/x") }, Work::Empty]);
         all.extend([Work::List, Work::Walk, Work::Chmod { mode: 0o600 }, Work::Prepare]);
         let others = vec![PathBuf::from("/b"), PathBuf::from("/c")];
         all.extend(Call::ALL.map(|call| Work::Time { call, count: 7, others: others.clone() }));

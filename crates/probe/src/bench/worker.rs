@@ -3,13 +3,14 @@
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::bench::coherence::Seen;
 use crate::bench::task::{Kind, LINKS_PER_FILE, Outcome, Task, Work};
-use crate::bench::{call, coherence};
+use crate::bench::tree::{Failed, each, is_dot, list, open_dir};
+use crate::bench::{call, coherence, tree};
 use crate::system;
 
 /// Does tasks, a line each on standard input, until that ends.
@@ -83,9 +84,6 @@ impl Tally {
     }
 }
 
-/// What was tried when it failed.
-type Failed = (String, Errno);
-
 fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Failed> {
     match work {
         Work::Make { kind, prefix, count } => {
@@ -121,7 +119,10 @@ fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Fa
                 tally.add(u64::from(!is_dot(entry.file_name())));
             }
         }
-        Work::Grow { count, per_directory } => grow(dir, *count, *per_directory, tally)?,
+        Work::Grow { count, per_directory } => tree::grow(dir, *count, *per_directory, || tally.add(1))?,
+        Work::Unpack { count } => tree::unpack(dir, *count, || tally.add(1))?,
+        Work::Extract { archive } => tree::extract(dir, archive, || tally.add(1))?,
+        Work::Empty => tree::empty(dir, &mut || tally.add(1))?,
         Work::Walk => each(dir, &mut |_, _, _| {
             tally.add(1);
             Ok(())
@@ -180,63 +181,6 @@ fn create(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
 /// The file that a hard link is to.
 fn source_of(prefix: &str, number: u64) -> String {
     format!("{prefix}source-{}", number / LINKS_PER_FILE)
-}
-
-fn grow(dir: BorrowedFd<'_>, count: u64, per_directory: u64, tally: &mut Tally) -> Result<(), Failed> {
-    let mut current = None;
-    for number in 0..count {
-        if number % per_directory == 0 {
-            let name = format!("d{:05}", number / per_directory);
-            let failed = |error| (format!("mkdir {name}"), error);
-            rustix::fs::mkdirat(dir, &*name, Mode::from_raw_mode(0o755)).map_err(failed)?;
-            current = Some(open_dir(dir, &name).map_err(failed)?);
-            tally.add(1);
-        }
-        let Some(current) = &current else { continue };
-        let name = format!("f{number:07}");
-        rustix::fs::mknodat(current, &*name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)
-            .map_err(|error| (format!("mknod {name}"), error))?;
-        tally.add(1);
-    }
-    Ok(())
-}
-
-/// Calls `visit` with every name below `dir`, its directory and its type, once its attributes were asked for, as `find -ls` does.
-fn each(
-    dir: BorrowedFd<'_>,
-    visit: &mut dyn FnMut(BorrowedFd<'_>, &std::ffi::CStr, FileType) -> Result<(), Errno>,
-) -> Result<(), Failed> {
-    for entry in list(dir)? {
-        let entry = entry.map_err(|error| ("readdir".to_owned(), error))?;
-        let name = entry.file_name();
-        if is_dot(name) {
-            continue;
-        }
-        let failed = |error| (name.to_string_lossy().into_owned(), error);
-        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if kind == FileType::Symlink {
-            rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed)?;
-        }
-        visit(dir, name, kind).map_err(failed)?;
-        if kind == FileType::Directory {
-            let inner = open_dir(dir, name).map_err(failed)?;
-            each(inner.as_fd(), visit)?;
-        }
-    }
-    Ok(())
-}
-
-fn is_dot(name: &std::ffi::CStr) -> bool {
-    name == c"." || name == c".."
-}
-
-fn list(dir: BorrowedFd<'_>) -> Result<Dir, Failed> {
-    Dir::read_from(dir).map_err(|error| ("readdir".to_owned(), error))
-}
-
-fn open_dir(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

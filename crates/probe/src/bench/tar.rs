@@ -1,0 +1,72 @@
+//! A source tree is unpacked, and `du` looks at it again and again, after GFS's first benchmarks.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::bench::report::Report;
+use crate::bench::sequence::{By, Sequence, Step};
+use crate::bench::task::Work;
+use crate::bench::{BenchError, Stage};
+
+/// What is unpacked, and where.
+#[derive(Clone, Debug)]
+pub struct Tar {
+    /// Mount points of one file system, one or two.
+    pub mounts: Vec<PathBuf>,
+    /// A directory of a local file system, for the same by turns with it.
+    pub local: Option<PathBuf>,
+    /// An archive for tar(1); without it a tree like that of a large C program is written.
+    pub archive: Option<PathBuf>,
+    /// Files of that tree.
+    pub files: u64,
+    /// How often.
+    pub runs: u32,
+}
+
+impl Tar {
+    /// Runs it.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`]; what was made is removed.
+    pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
+        let unpack = match &self.archive {
+            Some(archive) => {
+                let what = "cannot be read";
+                let failed = |source| BenchError::Place { path: archive.clone(), what, source };
+                let archive = std::fs::canonicalize(archive).map_err(failed)?;
+                std::fs::File::open(&archive).map_err(failed)?;
+                Work::Extract { archive }
+            }
+            None => Work::Unpack { count: self.files },
+        };
+        let steps = vec![
+            Step::new("unpack", By::First, unpack),
+            Step::new("du", By::First, Work::Walk),
+            Step::new("du again", By::First, Work::Walk),
+            Step::new("cold du", By::First, Work::Walk).cold(),
+            Step::new("du from the other", By::Last, Work::Walk),
+            Step::new("remove", By::First, Work::Empty),
+        ];
+        let sequence = Sequence {
+            bench: "tar",
+            mounts: &self.mounts,
+            local: self.local.as_ref(),
+            runs: self.runs,
+            steps,
+            inodes: self.files + self.files / 10,
+            bytes_each: FILE_BYTES,
+            settings: json!({
+                "mounts": self.mounts.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+                "local": self.local.as_ref().map(|path| path.to_string_lossy()),
+                "archive": self.archive.as_ref().map(|path| path.to_string_lossy()),
+                "files": if self.archive.is_none() { Some(self.files) } else { None },
+            }),
+        };
+        sequence.run(stage)
+    }
+}
+
+/// What a file takes, in the mean: 11 KiB of content, in whole blocks, and its inode.
+const FILE_BYTES: u64 = 14 << 10;
