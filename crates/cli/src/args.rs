@@ -355,6 +355,8 @@ pub enum BenchCommand {
     Pingpong(BenchLatencyArgs),
     /// Do things through one mount point and look at once through another: how often is what it shows old?
     Coherence(BenchCoherenceArgs),
+    /// Run all of them, and write the reports as JSON, Markdown and a page with graphs
+    All(BenchAllArgs),
     /// Compare two reports: which differences exceed those between runs?
     Compare(BenchCompareArgs),
 }
@@ -452,6 +454,20 @@ pub struct BenchCoherenceArgs {
     pub json: bool,
 }
 
+/// Arguments of `bench all`.
+#[derive(Debug, clap::Args)]
+pub struct BenchAllArgs {
+    /// See there
+    #[command(flatten)]
+    pub common: BenchCommonArgs,
+    /// Of the usual numbers of names, files and calls: 0.1 takes a tenth
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale)]
+    pub scale: f64,
+    /// Write NAME.json, NAME.md and NAME.html, which must not exist
+    #[arg(long, value_name = "NAME", default_value = "holdfast-bench")]
+    pub out: PathBuf,
+}
+
 /// Arguments of `bench compare`.
 #[derive(Debug, clap::Args)]
 pub struct BenchCompareArgs {
@@ -490,6 +506,11 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
 fn time(text: &str) -> Result<std::time::Duration, String> {
     let parsed = probe::parse_duration(text).filter(|time| !time.is_zero());
     parsed.ok_or_else(|| "expected a time above zero, like 3s, 500ms or 2m".to_owned())
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok().filter(|scale| (0.0001..=100.0).contains(scale));
+    parsed.ok_or_else(|| "expected a number from 0.0001 to 100".to_owned())
 }
 
 fn call(text: &str) -> Result<probe::bench::Call, String> {

@@ -1,18 +1,18 @@
 //! `holdfast bench`.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use probe::bench::{
-    BenchError, Call, Coherence, Companion, Comparison, Create, Directories, INTERRUPTED_CODE, Latency,
+    All, BenchError, Call, Coherence, Companion, Comparison, Create, Directories, INTERRUPTED_CODE, Latency,
     Report, Stage, Tar, Turns, Walk,
 };
 use volume::{Volume, sources};
 
 use crate::args::{
-    BenchArgs, BenchCommand, BenchCommonArgs, BenchCompareArgs, BenchCreateArgs, BenchLatencyArgs,
-    BenchTarArgs, BenchWalkArgs,
+    BenchAllArgs, BenchArgs, BenchCommand, BenchCommonArgs, BenchCompareArgs, BenchCreateArgs,
+    BenchLatencyArgs, BenchTarArgs, BenchWalkArgs,
 };
 use crate::backend;
 use crate::failure::{Failure, with_causes};
@@ -38,19 +38,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             let coherence = Coherence { mounts: args.mounts.clone(), rounds: args.rounds };
             (&args.mounts, args.json, Box::new(move |stage| coherence.run(stage)))
         }
+        BenchCommand::All(args) => return all(args),
         BenchCommand::Compare(args) => return compare(args),
     };
-    let own = std::env::current_exe().map_err(|error| Failure::unwatched(format!("own program: {error}")))?;
-    let mut stage = Stage {
-        worker: Box::new(move || {
-            let mut command = Command::new(&own);
-            command.arg("bench-worker");
-            command
-        }),
-        companion: Box::new(Nodes::of(mounts)),
-        progress: progress(),
-        version: env!("CARGO_PKG_VERSION"),
-    };
+    let mut stage = stage(mounts)?;
     let result = bench(&mut stage);
     (stage.progress)("");
     let report = result.map_err(|error| match error {
@@ -63,9 +54,83 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         true => println!("{}", report.to_json()),
         false => print!("{}", report.to_text()),
     }
-    match report.stale() {
+    refuse_stale(report.stale())
+}
+
+fn failure(error: BenchError) -> Failure {
+    match error {
+        BenchError::Interrupted => {
+            Failure { message: "interrupted".to_owned(), code: INTERRUPTED_CODE as u8 }
+        }
+        error => Failure::unwatched(with_causes(&error)),
+    }
+}
+
+fn refuse_stale(stale: u64) -> Result<(), Failure> {
+    match stale {
         0 => Ok(()),
         stale => Err(Failure::problem(format!("{stale} looks showed what was before"))),
+    }
+}
+
+fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
+    let own = std::env::current_exe().map_err(|error| Failure::unwatched(format!("own program: {error}")))?;
+    Ok(Stage {
+        worker: Box::new(move || {
+            let mut command = Command::new(&own);
+            command.arg("bench-worker");
+            command
+        }),
+        companion: Box::new(Nodes::of(mounts)),
+        progress: progress(),
+        version: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Runs all, and writes what they have found. Where that goes is made before: hours of measuring must not be in vain.
+fn all(args: &BenchAllArgs) -> Result<(), Failure> {
+    let BenchCommonArgs { mounts, local, runs, json } = args.common.clone();
+    let mut files = Vec::new();
+    for kind in ["json", "md", "html"] {
+        let mut name = args.out.clone().into_os_string();
+        name.push(format!(".{kind}"));
+        let path = PathBuf::from(name);
+        match std::fs::File::create_new(&path) {
+            Ok(file) => files.push((path, file)),
+            Err(error) => {
+                remove(&files);
+                return Err(Failure::unwatched(format!("{}: {error}", path.display())));
+            }
+        }
+    }
+    let mut stage = stage(&mounts)?;
+    let all = All { mounts, local, runs, scale: args.scale };
+    let tell = |report: &Report| {
+        if !json {
+            println!("{}", report.to_text());
+        }
+    };
+    let result = all.run(&mut stage, tell);
+    (stage.progress)("");
+    let reports = result.map_err(|error| {
+        remove(&files);
+        failure(error)
+    })?;
+    let texts = [reports.to_json().to_string(), reports.to_markdown(), reports.to_html()];
+    for ((path, file), text) in files.iter_mut().zip(&texts) {
+        file.write_all(text.as_bytes())
+            .map_err(|error| Failure::unwatched(format!("{}: {error}", path.display())))?;
+    }
+    if json {
+        println!("{}", texts[0]);
+    }
+    refuse_stale(reports.stale())
+}
+
+fn remove(files: &[(PathBuf, std::fs::File)]) {
+    for (path, _) in files {
+        // Empty and our own; what stays is in nobody's way.
+        _ = std::fs::remove_file(path);
     }
 }
 

@@ -205,6 +205,46 @@ fn reports_can_be_compared() {
     );
 }
 
+/// Goal: all benchmarks make one report in three forms, which can be compared. Method: a hundredth of all, on two mounts of a volume.
+#[test]
+fn all_benchmarks_make_one_report() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let volume = Volume::mount(&scratch);
+    let [a, b] = volume.mounts.each_ref().map(|mount| text(mount));
+    let (local, out) = (text(&scratch.join("")).to_owned(), text(&scratch.join("report")).to_owned());
+    let arguments = ["all", a, b, "--local", &local, "--scale", "0.001", "--runs", "1", "--out", &out];
+    let document = measured(&arguments);
+    let benches: Vec<&str> = document["reports"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|report| report["bench"].as_str())
+        .collect();
+    assert_eq!(benches, ["create", "tar", "walk", "latency", "pingpong", "coherence"]);
+    let read = |kind: &str| std::fs::read_to_string(format!("{out}.{kind}")).expect("written");
+    assert_eq!(serde_json::from_str::<Json>(&read("json")).expect("JSON"), document);
+    let (markdown, html) = (read("md"), read("html"));
+    for bench in benches {
+        assert!(
+            markdown.contains(&format!("## {bench}\n")) && html.contains(&format!("<h2>{bench}</h2>")),
+            "{bench}"
+        );
+    }
+    for tag in ["html", "body", "svg", "text", "table", "tr", "td", "th", "p"] {
+        let opened = html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
+        let closed = html.matches(&format!("</{tag}>")).count();
+        assert!(opened == closed && closed > 0, "{tag}: {opened} opened, {closed} closed");
+    }
+    let output = bench(&["compare", &format!("{out}.json"), &format!("{out}.json")]);
+    assert!(
+        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("walk: cold"),
+        "{output:?}"
+    );
+    let again = bench(&arguments);
+    assert_eq!(again.status.code(), Some(3), "what is there is not written over: {again:?}");
+    assert_eq!(names(Path::new(a)), [""; 0]);
+}
+
 /// Goal: an end in the middle leaves nothing. Method: Ctrl-C while names are made, by several processes.
 #[test]
 fn an_interrupted_benchmark_cleans_up() {

@@ -50,6 +50,9 @@ impl Comparison {
     ///
     /// What of which document is not as it has to be.
     pub fn of(first: &Json, second: &Json) -> Result<Self, String> {
+        if first["reports"].is_array() || second["reports"].is_array() {
+            return Self::of_all(first, second);
+        }
         let figures = |document: &Json, which| {
             Entry::all(document).ok_or_else(|| format!("the {which} document is no report of holdfast bench"))
         };
@@ -68,6 +71,30 @@ impl Comparison {
             (one != other).then(|| format!("{what} differs: {} and {}", show(one), show(other)))
         };
         Ok(Self { changes, warnings: COMPARED.iter().filter_map(differs).collect() })
+    }
+
+    /// Of documents with a report of each benchmark.
+    fn of_all(first: &Json, second: &Json) -> Result<Self, String> {
+        let reports = |document: &Json, which| {
+            let found = document["reports"].as_array().cloned();
+            found.ok_or_else(|| format!("the {which} document has one report, the other one has several"))
+        };
+        let (before, after) = (reports(first, "first")?, reports(second, "second")?);
+        let mut all = Self { changes: Vec::new(), warnings: Vec::new() };
+        for one in &before {
+            let Some(other) = after.iter().find(|other| other["bench"] == one["bench"]) else { continue };
+            let Self { changes, warnings } = Self::of(one, other)?;
+            let bench = one["bench"].as_str().unwrap_or_default();
+            all.changes.extend(
+                changes
+                    .into_iter()
+                    .map(|change| Change { name: format!("{bench}: {}", change.name), ..change }),
+            );
+            all.warnings.extend(
+                warnings.into_iter().filter(|warning| !all.warnings.contains(warning)).collect::<Vec<_>>(),
+            );
+        }
+        Ok(all)
     }
 
     /// Whether anything is worse by more than its runs differ.
@@ -272,5 +299,11 @@ mod tests {
         assert!(Comparison::of(&first, &json!({})).unwrap_err().contains("second document"));
         second["bench"] = json!("walk");
         assert!(Comparison::of(&first, &second).is_err());
+        let all = |figure| json!({ "bench": "all", "reports": [document(&[figure])] });
+        let (slow, fast) =
+            (("mknod", "per second", &[1.0; 3][..], 0.0), ("mknod", "per second", &[2.0; 3][..], 0.0));
+        let found = Comparison::of(&all(slow), &all(fast)).unwrap().changes;
+        assert_eq!((&*found[0].name, found[0].verdict, found.len()), ("create: mknod", Verdict::Better, 1));
+        assert!(Comparison::of(&all(slow), &first).unwrap_err().contains("second"));
     }
 }

@@ -3,8 +3,11 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::bench::BenchError;
 use crate::bench::coherence::Seen;
@@ -53,18 +56,8 @@ pub(crate) struct Done {
 impl Crew {
     /// Starts `count` workers.
     pub fn new(count: usize, start: &dyn Fn() -> Command) -> Result<Self, BenchError> {
-        // Before any thread, which would take the signals.
-        let signals = Signals::block().map_err(BenchError::Signals)?;
         let (tell, heard) = channel();
-        let on_signal = tell.clone();
-        let wait = move || {
-            _ = signals.wait();
-            _ = on_signal.send(Heard::Signal);
-            // What is to be removed may hang as well: who asks again gets out.
-            _ = signals.wait();
-            std::process::exit(INTERRUPTED_CODE);
-        };
-        std::thread::Builder::new().name("signal".to_owned()).spawn(wait).map_err(BenchError::Signals)?;
+        hear_signals(tell.clone())?;
         let mut crew = Self { workers: Vec::new(), heard };
         for number in 0..count {
             let worker = Worker::start(start(), number, tell.clone()).map_err(BenchError::Start)?;
@@ -75,6 +68,9 @@ impl Crew {
 
     /// Has the first workers do a task each, all at once, and waits for them.
     pub fn run(&mut self, tasks: Vec<(PathBuf, Work)>) -> Result<Done, BenchError> {
+        if IS_INTERRUPTED.load(Ordering::SeqCst) {
+            return Err(BenchError::Interrupted);
+        }
         let start_ns = system::monotonic_ns() + HEAD_START.as_nanos() as u64;
         let dirs: Vec<PathBuf> = tasks.iter().map(|(dir, _)| dir.clone()).collect();
         for (worker, (dir, work)) in self.workers.iter_mut().zip(tasks) {
@@ -96,6 +92,28 @@ impl Crew {
         }
         Ok(Done::of(&outcomes.into_iter().flatten().collect::<Vec<_>>()))
     }
+}
+
+/// Has a signal end the crew that was made last. Signals are blocked for this thread and all that it starts: call it before any other
+/// thread is started.
+fn hear_signals(tell: Sender<Heard>) -> Result<(), BenchError> {
+    let mut listener = LISTENER.lock();
+    if listener.is_none() {
+        let signals = Signals::block().map_err(BenchError::Signals)?;
+        let wait = move || {
+            _ = signals.wait();
+            IS_INTERRUPTED.store(true, Ordering::SeqCst);
+            if let Some(tell) = &*LISTENER.lock() {
+                _ = tell.send(Heard::Signal);
+            }
+            // What is to be removed may hang as well: who asks again gets out.
+            _ = signals.wait();
+            std::process::exit(INTERRUPTED_CODE);
+        };
+        std::thread::Builder::new().name("signal".to_owned()).spawn(wait).map_err(BenchError::Signals)?;
+    }
+    *listener = Some(tell);
+    Ok(())
 }
 
 impl Drop for Crew {
@@ -159,6 +177,9 @@ impl Done {
     }
 }
 
+/// Whom a signal is told.
+static LISTENER: Mutex<Option<Sender<Heard>>> = Mutex::new(None);
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// 128 and SIGINT, as shells have it.
 pub const INTERRUPTED_CODE: i32 = 130;
 /// Between the order and the beginning: all workers have their orders by then.

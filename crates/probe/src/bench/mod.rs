@@ -7,6 +7,7 @@
 //!
 //! Nothing of the user's is touched: everything is made in a directory of the benchmark's own, which goes at the end, however it ends.
 
+mod all;
 mod call;
 mod coherence;
 mod compare;
@@ -16,6 +17,7 @@ mod delays;
 mod environment;
 mod latency;
 mod measure;
+mod page;
 mod report;
 mod scratch;
 mod sequence;
@@ -32,6 +34,7 @@ use std::process::Command;
 
 use thiserror::Error;
 
+pub use all::{All, Reports};
 pub use call::Call;
 pub use coherence::Coherence;
 pub use compare::{Change, Comparison, Verdict};

@@ -64,6 +64,15 @@ impl Figure {
         median(&self.values)
     }
 
+    /// Time for one name, inode or call.
+    pub(crate) fn each_seconds(&self) -> f64 {
+        match self.unit {
+            Unit::PerSecond => 1.0 / self.median().max(1e-9),
+            Unit::Seconds => self.median() / self.count.max(1) as f64,
+            Unit::Delay | Unit::Stale => self.median(),
+        }
+    }
+
     /// Half of the range of its values, as a share of the median.
     pub fn spread(&self) -> f64 {
         spread(&self.values)

@@ -38,12 +38,6 @@ impl Report {
             "", "", "spread", "each", self.beside, "ratio", "asking", "user", "kernel"
         );
         for figure in &self.figures {
-            let each = match figure.unit {
-                Unit::PerSecond => 1e6 / figure.median().max(1e-9),
-                Unit::Seconds | Unit::Delay | Unit::Stale => {
-                    figure.median() * 1e6 / figure.count.max(1) as f64
-                }
-            };
             let local = if figure.local.is_empty() {
                 String::new()
             } else {
@@ -56,7 +50,7 @@ impl Report {
                 figure.name,
                 show(figure.unit, figure.median()),
                 figure.spread() * 100.0,
-                each,
+                figure.each_seconds() * 1e6,
                 local,
                 ratio(figure),
                 asking,
@@ -112,7 +106,7 @@ fn ratio(figure: &Figure) -> String {
     figure.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"))
 }
 
-fn show(unit: Unit, value: f64) -> String {
+pub(crate) fn show(unit: Unit, value: f64) -> String {
     match unit {
         Unit::PerSecond => format!("{value:.0} /s"),
         Unit::Seconds if value < 1.0 => format!("{value:.4} s"),

@@ -1,0 +1,106 @@
+//! All benchmarks, one after the other.
+
+use std::path::PathBuf;
+
+use serde_json::{Value as Json, json};
+
+use crate::bench::page;
+use crate::bench::{
+    BenchError, Call, Coherence, Create, Directories, Kind, Latency, Report, Stage, Tar, Turns, Walk,
+};
+
+/// Where all is measured, and how much.
+#[derive(Clone, Debug)]
+pub struct All {
+    /// Mount points of one file system, one or two.
+    pub mounts: Vec<PathBuf>,
+    /// A directory of a local file system, for the same by turns with it.
+    pub local: Option<PathBuf>,
+    /// How often.
+    pub runs: u32,
+    /// Of the numbers of names, files and calls that each benchmark has by default.
+    pub scale: f64,
+}
+
+/// What they have found.
+#[derive(Clone, Debug)]
+pub struct Reports(pub Vec<Report>);
+
+impl All {
+    /// Runs them; what needs two mount points is left out with one. `tell` hears each report as it comes.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`] of the first that fails; what was made is removed.
+    pub fn run(&self, stage: &mut Stage<'_>, mut tell: impl FnMut(&Report)) -> Result<Reports, BenchError> {
+        let Self { mounts, local, runs, .. } = self.clone();
+        let first = vec![mounts[0].clone()];
+        let scaled = |count: u64| ((count as f64 * self.scale) as u64).max(LEAST);
+        let calls = |turns: Turns| Latency {
+            mounts: mounts.clone(),
+            local: if turns == Turns::One { local.clone() } else { None },
+            count: scaled(LATENCY),
+            calls: if turns == Turns::One { Call::ALL.to_vec() } else { Call::BY_TURNS.to_vec() },
+            turns,
+            runs,
+        };
+        let create = Create {
+            mounts: first,
+            local: local.clone(),
+            count: scaled(CREATE),
+            processes: 1,
+            directories: Directories::Shared,
+            kinds: Kind::ALL.to_vec(),
+            runs,
+        };
+        let (files, per_directory) = (scaled(WALK), PER_DIRECTORY);
+        let walk = Walk { mounts: mounts.clone(), local: local.clone(), files, per_directory, runs };
+        let tar =
+            Tar { mounts: mounts.clone(), local: local.clone(), archive: None, files: scaled(TAR), runs };
+        let mut reports = Vec::new();
+        let mut keep = |report: Report| {
+            tell(&report);
+            reports.push(report);
+        };
+        keep(create.run(stage)?);
+        keep(tar.run(stage)?);
+        keep(walk.run(stage)?);
+        keep(calls(Turns::One).run(stage)?);
+        if mounts.len() > 1 {
+            keep(calls(Turns::Both).run(stage)?);
+            keep(Coherence { mounts: mounts.clone(), rounds: scaled(ROUNDS) }.run(stage)?);
+        }
+        Ok(Reports(reports))
+    }
+}
+
+impl Reports {
+    /// One document.
+    pub fn to_json(&self) -> Json {
+        json!({ "format": 1, "bench": "all", "reports": self.0.iter().map(Report::to_json).collect::<Vec<_>>() })
+    }
+
+    /// For a page of text.
+    pub fn to_markdown(&self) -> String {
+        page::markdown(&self.0)
+    }
+
+    /// A page with graphs, complete in itself.
+    pub fn to_html(&self) -> String {
+        page::html(&self.0)
+    }
+
+    /// Looks that showed what was before.
+    pub fn stale(&self) -> u64 {
+        self.0.iter().map(Report::stale).sum()
+    }
+}
+
+const CREATE: u64 = 150_000;
+const WALK: u64 = 393_604;
+const PER_DIRECTORY: u64 = 1_000;
+const TAR: u64 = 16_000;
+const LATENCY: u64 = 1_000;
+const ROUNDS: u64 = 300;
+/// Fewer are nothing.
+const LEAST: u64 = 20;
