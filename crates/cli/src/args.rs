@@ -355,6 +355,8 @@ pub enum BenchCommand {
     Pingpong(BenchLatencyArgs),
     /// Do things through one mount point and look at once through another: how often is what it shows old?
     Coherence(BenchCoherenceArgs),
+    /// Write and read one long file, from the raw device up to the second node: what does each layer leave?
+    Ladder(BenchLadderArgs),
     /// Run all of them, and write the reports as JSON, Markdown and a page with graphs
     All(BenchAllArgs),
     /// Compare two reports: which differences exceed those between runs?
@@ -454,6 +456,38 @@ pub struct BenchCoherenceArgs {
     pub json: bool,
 }
 
+/// Arguments of `bench ladder`.
+#[derive(Debug, clap::Args)]
+pub struct BenchLadderArgs {
+    /// Mount points of the file system in question, or directories below them: one, or two nodes'
+    #[arg(value_name = "DIR", required = true, num_args = 1..=2)]
+    pub mounts: Vec<PathBuf>,
+    /// A directory of a local file system on the device
+    #[arg(long, value_name = "DIR")]
+    pub local: Option<PathBuf>,
+    /// The raw device, which is only read; the lowest beneath the file systems otherwise
+    #[arg(long, value_name = "DEVICE", conflicts_with = "destroy_data")]
+    pub device: Option<PathBuf>,
+    /// The raw device, which is WRITTEN OVER: all that it holds is lost. Refused if it is mounted, held or carries a known signature
+    #[arg(long, value_name = "DEVICE")]
+    pub destroy_data: Option<PathBuf>,
+    /// A layer between the local and the file system in question, the lowest first: a device, which is only read, or a directory
+    #[arg(long = "layer", value_name = "NAME=PATH", value_parser = layer)]
+    pub layers: Vec<probe::bench::Layer>,
+    /// A directory of the same file system that is mounted by one node only, or without its locks
+    #[arg(long, value_name = "DIR")]
+    pub alone: Option<PathBuf>,
+    /// So much is written and read at each rung, in whole MiB; more than the caches of a storage controller tells more
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = stream_size)]
+    pub size: u64,
+    /// How often; a median of fewer than 3 says little
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `bench all`.
 #[derive(Debug, clap::Args)]
 pub struct BenchAllArgs {
@@ -496,6 +530,19 @@ pub struct InstallArgs {
 
 fn size(text: &str) -> Result<u64, String> {
     units::parse_size(text).ok_or_else(|| "expected a size like 4096, 64K, 64M or 1G".to_owned())
+}
+
+fn stream_size(text: &str) -> Result<u64, String> {
+    size(text).ok().filter(|size| *size >= 1 << 20).ok_or_else(|| "expected a size of 1M at least".to_owned())
+}
+
+fn layer(text: &str) -> Result<probe::bench::Layer, String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok(probe::bench::Layer { name: name.to_owned(), path: PathBuf::from(path) })
+        }
+        _ => Err("expected NAME=PATH".to_owned()),
+    }
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {

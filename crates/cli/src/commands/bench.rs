@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use probe::bench::{
-    All, BenchError, Call, Coherence, Companion, Comparison, Create, Directories, INTERRUPTED_CODE, Latency,
-    Report, Stage, Tar, Turns, Walk,
+    All, BenchError, Call, Coherence, Companion, Comparison, Create, Directories, INTERRUPTED_CODE, Ladder,
+    Latency, Report, Stage, Tar, Turns, Walk,
 };
 use volume::{Volume, sources};
 
 use crate::args::{
     BenchAllArgs, BenchArgs, BenchCommand, BenchCommonArgs, BenchCompareArgs, BenchCreateArgs,
-    BenchLatencyArgs, BenchTarArgs, BenchWalkArgs,
+    BenchLadderArgs, BenchLatencyArgs, BenchTarArgs, BenchWalkArgs,
 };
 use crate::backend;
 use crate::failure::{Failure, with_causes};
@@ -38,18 +38,14 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             let coherence = Coherence { mounts: args.mounts.clone(), rounds: args.rounds };
             (&args.mounts, args.json, Box::new(move |stage| coherence.run(stage)))
         }
+        BenchCommand::Ladder(args) => (&args.mounts, args.json, ladder(args)),
         BenchCommand::All(args) => return all(args),
         BenchCommand::Compare(args) => return compare(args),
     };
     let mut stage = stage(mounts)?;
     let result = bench(&mut stage);
     (stage.progress)("");
-    let report = result.map_err(|error| match error {
-        BenchError::Interrupted => {
-            Failure { message: "interrupted".to_owned(), code: INTERRUPTED_CODE as u8 }
-        }
-        error => Failure::unwatched(with_causes(&error)),
-    })?;
+    let report = result.map_err(failure)?;
     match is_json {
         true => println!("{}", report.to_json()),
         false => print!("{}", report.to_text()),
@@ -167,6 +163,20 @@ fn latency(args: &BenchLatencyArgs, turns: Turns, all: &[Call]) -> Bench {
     let calls = args.calls.clone().unwrap_or_else(|| all.to_vec());
     let latency = Latency { mounts, local, count: args.count, calls, turns, runs };
     Box::new(move |stage| latency.run(stage))
+}
+
+fn ladder(args: &BenchLadderArgs) -> Bench {
+    let ladder = Ladder {
+        mounts: args.mounts.clone(),
+        device: args.device.clone(),
+        destroy: args.destroy_data.clone(),
+        local: args.local.clone(),
+        layers: args.layers.clone(),
+        alone: args.alone.clone(),
+        size: args.size,
+        runs: args.runs,
+    };
+    Box::new(move |stage| ladder.run(stage))
 }
 
 /// Two reports side by side.

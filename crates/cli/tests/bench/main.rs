@@ -69,6 +69,9 @@ fn every_benchmark_runs_on_every_file_system() {
             );
             assert!(figure["local_delays"]["p50"].as_f64() > Some(0.0), "{kind}: {figure:#}");
         }
+        let rungs = measured(&["ladder", at, "--size", "3M", "--runs", "1", "--local", &local]);
+        assert_eq!(figures(&rungs).last(), Some(&"read, file system"), "{kind}");
+        assert!(counts(&rungs).iter().all(|count| *count == 3), "{kind}: {rungs:#}");
         let seen = measured(&["coherence", at, "--rounds", "3"]);
         assert_eq!(counts(&seen), [3; 15], "{kind}");
         assert_eq!(names(&mounted.at), before, "{kind}");
@@ -167,6 +170,11 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["tar", &base, "--archive", &at("gone")], "gone: cannot be read: No such file"),
         (&["compare", &at("gone"), &at("gone")], "gone: No such file"),
         (&["compare", &at("file"), &at("file")], "file: EOF"),
+        (&["ladder", &base, "--device", &at("file")], "file: is no block device"),
+        (&["ladder", &base, "--destroy-data", &at("gone")], "gone: cannot be used: No such file"),
+        (&["ladder", &base, "--layer", "nothing"], "expected NAME=PATH"),
+        (&["ladder", &base, "--size", "5K"], "expected a size of 1M at least"),
+        (&["ladder", &small, "--size", "1T"], "MiB are needed"),
         (&["walk"], "required arguments were not provided"),
         (&["create", "/proc", "--files", "10"], "/proc: "),
     ] {
@@ -179,6 +187,40 @@ fn what_cannot_be_measured_is_refused_by_name() {
     let output = bench(&["create", &small, "--files", "10"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("Read-only file system"), "{output:?}");
     assert_eq!(names(Path::new(&small)), [""; 0]);
+}
+
+/// Goal: a device is written over only where nobody can miss what it holds. Method: one that is mounted, one that another stands on, one
+/// that carries a file system, and at last an empty one, of which all changes but nothing else.
+#[test]
+fn a_device_is_destroyed_only_where_nothing_is_on_it() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let Some(mut mounted) = Mounted::make(&scratch, "ext4") else { return };
+    let (base, device) = (text(&scratch.join("")).to_owned(), mounted.device.clone().expect("a loop device"));
+    let refused = |part: &str| {
+        let output = bench(&["ladder", &base, "--destroy-data", &device, "--size", "1M"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && error.contains(part), "{part}: {output:?}");
+    };
+    let content = || std::fs::read(scratch.join("ext4.img")).expect("read");
+    refused("mounted or held by somebody");
+    sh(&format!("umount {}", mounted.at.display())).expect("unmounted");
+    let before = content();
+    refused("carries ext4");
+    let upper = sh(&format!("losetup --find --show {device}")).expect("a loop device");
+    refused("stands on it");
+    sh(&format!("losetup --detach {upper}")).expect("detached");
+    assert!(content() == before, "nothing is written");
+    sh(&format!("wipefs -qa {device}")).expect("wiped");
+    let report = measured(&["ladder", &base, "--destroy-data", &device, "--size", "4M", "--runs", "2"]);
+    let names = figures(&report);
+    assert_eq!(names[..2], ["write, raw direct", "write, raw buffered"], "{report:#}");
+    assert_eq!(names[3..5], ["read, raw direct", "read, raw buffered"], "{report:#}");
+    assert_eq!(report["figures"][0]["of_raw"], 1.0);
+    assert!(report["figures"][2]["of_below"].as_f64() > Some(0.0), "{report:#}");
+    let after = content();
+    assert!(after[..4 << 20] != before[..4 << 20] && after[4 << 20..] == before[4 << 20..]);
+    sh(&format!("losetup --detach {device}")).expect("detached");
+    mounted.device = None;
 }
 
 /// Goal: a report can be compared with another, and what is worse is told. Method: one with itself, and with another whose rates are halved.

@@ -68,13 +68,23 @@ impl Crew {
 
     /// Has the first workers do a task each, all at once, and waits for them.
     pub fn run(&mut self, tasks: Vec<(PathBuf, Work)>) -> Result<Done, BenchError> {
+        self.run_for(tasks, None)
+    }
+
+    /// As [`run`](Self::run), for no longer than `limit` where the work knows how to end before it is done.
+    pub fn run_for(
+        &mut self,
+        tasks: Vec<(PathBuf, Work)>,
+        limit: Option<Duration>,
+    ) -> Result<Done, BenchError> {
         if IS_INTERRUPTED.load(Ordering::SeqCst) {
             return Err(BenchError::Interrupted);
         }
         let start_ns = system::monotonic_ns() + HEAD_START.as_nanos() as u64;
+        let until_ns = limit.map_or(u64::MAX, |limit| start_ns + limit.as_nanos() as u64);
         let dirs: Vec<PathBuf> = tasks.iter().map(|(dir, _)| dir.clone()).collect();
         for (worker, (dir, work)) in self.workers.iter_mut().zip(tasks) {
-            let task = Task { dir, work, start_ns };
+            let task = Task { dir, work, start_ns, until_ns };
             writeln!(worker.input, "{}", task.to_line()).map_err(|_| BenchError::WorkerEnded)?;
         }
         let mut outcomes: Vec<Option<Outcome>> = vec![None; dirs.len()];

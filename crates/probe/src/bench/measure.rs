@@ -7,6 +7,7 @@ use crate::bench::crew::{Crew, Done};
 use crate::bench::delays::Delays;
 use crate::bench::environment::Cpu;
 use crate::bench::report::{CpuShare, Figure, Unit, median};
+use crate::bench::stream::BLOCK;
 use crate::bench::task::Work;
 use crate::bench::{BenchError, Stage};
 
@@ -52,6 +53,7 @@ impl Figure {
     pub(crate) fn of(name: String, unit: Unit, shown: &[Shown], beside: &[Shown]) -> Self {
         let value = |shown: &Shown| match unit {
             Unit::PerSecond => shown.done.rate(),
+            Unit::Throughput => shown.done.rate() * BLOCK as f64 / 1e6,
             Unit::Seconds => shown.done.seconds,
             Unit::Delay => Delays::of(shown.done.delays.clone()).map_or(0.0, |delays| delays.p50),
             Unit::Stale => 0.0,
@@ -78,6 +80,7 @@ impl Figure {
             series: typical.done.series,
             delays: all_delays(shown),
             local_delays: all_delays(beside),
+            shares: None,
             counters: typical.counters.into_iter().map(per_one).collect(),
         }
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::bench::delays::Delays;
-use crate::bench::report::{Figure, Report, Unit, median};
-use crate::bench::text::show;
+use crate::bench::report::{Figure, Report, Shares, Unit, median};
+use crate::bench::text::{share, show};
 use crate::units::{show_delay, show_time};
 
 /// A section for each report, with a table.
@@ -87,6 +87,10 @@ fn table(report: &Report) -> (Vec<String>, Vec<Vec<String>>) {
             };
             (strings(&["", "stale", "of"]), report.figures.iter().map(row).collect())
         }
+        Some(Unit::Throughput) => (
+            strings(&["", "median", "spread", "of raw", "of the rung below"]),
+            report.figures.iter().map(ladder_row).collect(),
+        ),
         Some(Unit::PerSecond | Unit::Seconds) | None => (
             strings(&["", "median", "spread", "for each", beside, "ratio"]),
             report.figures.iter().map(rates_row).collect(),
@@ -105,6 +109,12 @@ fn rates_row(figure: &Figure) -> Vec<String> {
         local,
         ratio(figure),
     ]
+}
+
+fn ladder_row(figure: &Figure) -> Vec<String> {
+    let Shares { of_raw, of_below } = figure.shares.unwrap_or_default();
+    let median = show(figure.unit, figure.median());
+    vec![figure.name.clone(), median, spread(figure), share(of_raw), share(of_below)]
 }
 
 fn delays_row(figure: &Figure) -> Vec<String> {

@@ -13,6 +13,8 @@ use crate::units::show_time;
 pub enum Unit {
     /// Of something in a second: more is better.
     PerSecond,
+    /// MB (10^6 bytes) in a second: more is better.
+    Throughput,
     /// Less is better.
     Seconds,
     /// Seconds of one call, the median of a run: less is better.
@@ -43,8 +45,19 @@ pub struct Figure {
     pub delays: Option<Delays>,
     /// The same on the local file system.
     pub local_delays: Option<Delays>,
+    /// Of a rung of a ladder.
+    pub shares: Option<Shares>,
     /// The file system's own counters, of the same run: how often for each one, by name.
     pub counters: Vec<(String, f64)>,
+}
+
+/// What of the throughput below is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shares {
+    /// Of that of the device, past the page cache. None if that was not measured.
+    pub of_raw: Option<f64>,
+    /// Of that of the rung below; none of the lowest.
+    pub of_below: Option<f64>,
 }
 
 /// See [`Figure::cpu_us`].
@@ -67,7 +80,7 @@ impl Figure {
     /// Time for one name, inode or call.
     pub(crate) fn each_seconds(&self) -> f64 {
         match self.unit {
-            Unit::PerSecond => 1.0 / self.median().max(1e-9),
+            Unit::PerSecond | Unit::Throughput => 1.0 / self.median().max(1e-9),
             Unit::Seconds => self.median() / self.count.max(1) as f64,
             Unit::Delay | Unit::Stale => self.median(),
         }
@@ -89,7 +102,7 @@ impl Figure {
         }
         let (own, local) = (self.median(), median(&self.local));
         match self.unit {
-            Unit::PerSecond => (local > 0.0).then(|| own / local),
+            Unit::PerSecond | Unit::Throughput => (local > 0.0).then(|| own / local),
             Unit::Seconds | Unit::Delay => (own > 0.0).then(|| local / own),
             Unit::Stale => None,
         }
@@ -112,6 +125,8 @@ impl Figure {
             "cpu_us": { "asking": self.cpu_us.asking, "user": self.cpu_us.user, "system": self.cpu_us.system },
             "per_second": self.series,
             "delays": self.delays.as_ref().map(Delays::to_json),
+            "of_raw": self.shares.and_then(|shares| shares.of_raw),
+            "of_below": self.shares.and_then(|shares| shares.of_below),
             "local_delays": self.local_delays.as_ref().map(Delays::to_json),
             "counters_each": counters,
         })
@@ -123,6 +138,7 @@ impl Unit {
     pub fn name(self) -> &'static str {
         match self {
             Self::PerSecond => "per second",
+            Self::Throughput => "MB per second",
             Self::Seconds | Self::Delay => "seconds",
             Self::Stale => "stale",
         }
@@ -255,6 +271,7 @@ mod tests {
             series: Vec::new(),
             delays: None,
             local_delays: None,
+            shares: None,
             counters: Vec::new(),
         };
         assert_eq!(figure(Unit::PerSecond, 20.0, 10.0).ratio(), Some(2.0));

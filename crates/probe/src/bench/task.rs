@@ -66,14 +66,30 @@ pub(crate) enum Work {
     Empty,
     /// Reads the tree, and lstat(2) of everything in it.
     Walk,
+    /// As a walk, of so many at most: what may not be seen, has gone or is another file system's is passed over.
+    Look { count: u64 },
     /// chmod(2) of all that is no directory, in the whole tree, to these permissions.
     Chmod { mode: u32 },
     /// Makes the file that calls are timed on.
     Prepare,
     /// Times calls, by turns here and through other mount points.
     Time { call: Call, count: u64, others: Vec<PathBuf> },
+    /// Writes or reads a file or device from its beginning.
+    Stream(Stream),
     /// Changes things here and looks at them through another mount point.
     Compare { other: PathBuf, rounds: u64 },
+}
+
+/// What is written or read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stream {
+    /// A name in the directory, or a device.
+    pub target: PathBuf,
+    pub is_write: bool,
+    /// Past the page cache.
+    pub is_direct: bool,
+    /// Of 1 MiB.
+    pub blocks: u64,
 }
 
 /// Work in a place, to begin at a moment.
@@ -83,6 +99,8 @@ pub(crate) struct Task {
     pub work: Work,
     /// Nanoseconds of the monotonic clock.
     pub start_ns: u64,
+    /// When it ends even if it is not done: names, streams, calls and walks then count what was done until then.
+    pub until_ns: u64,
 }
 
 /// What came of a task.
@@ -124,17 +142,25 @@ impl Task {
             Work::Extract { archive } => json!({ "do": "extract", "archive": bytes_of(archive) }),
             Work::Empty => json!({ "do": "empty" }),
             Work::Walk => json!({ "do": "walk" }),
+            Work::Look { count } => json!({ "do": "look", "count": count }),
             Work::Chmod { mode } => json!({ "do": "chmod", "mode": mode }),
             Work::Prepare => json!({ "do": "prepare" }),
             Work::Time { call, count, others } => {
                 let others: Vec<&[u8]> = others.iter().map(|path| bytes_of(path)).collect();
                 json!({ "do": "time", "call": call.name(), "count": count, "others": others })
             }
+            Work::Stream(Stream { target, is_write, is_direct, blocks }) => json!({
+                "do": "stream",
+                "target": bytes_of(target),
+                "is_write": is_write,
+                "is_direct": is_direct,
+                "blocks": blocks,
+            }),
             Work::Compare { other, rounds } => {
                 json!({ "do": "compare", "other": bytes_of(other), "rounds": rounds })
             }
         };
-        json!({ "dir": bytes_of(&self.dir), "start_ns": self.start_ns, "work": work }).to_string()
+        json!({ "dir": bytes_of(&self.dir), "start_ns": self.start_ns, "until_ns": self.until_ns, "work": work }).to_string()
     }
 
     /// Reads [`Self::to_line`].
@@ -154,6 +180,7 @@ impl Task {
             "extract" => Work::Extract { archive: path_of(&work["archive"])? },
             "empty" => Work::Empty,
             "walk" => Work::Walk,
+            "look" => Work::Look { count: count()? },
             "chmod" => Work::Chmod { mode: u32::try_from(work["mode"].as_u64()?).ok()? },
             "prepare" => Work::Prepare,
             "time" => Work::Time {
@@ -161,10 +188,18 @@ impl Task {
                 count: count()?,
                 others: work["others"].as_array()?.iter().map(path_of).collect::<Option<_>>()?,
             },
+            "stream" => Work::Stream(Stream {
+                target: path_of(&work["target"])?,
+                is_write: work["is_write"].as_bool()?,
+                is_direct: work["is_direct"].as_bool()?,
+                blocks: work["blocks"].as_u64()?,
+            }),
             "compare" => Work::Compare { other: path_of(&work["other"])?, rounds: work["rounds"].as_u64()? },
             _ => return None,
         };
-        Some(Self { dir: path_of(&document["dir"])?, work, start_ns: document["start_ns"].as_u64()? })
+        let time = |name: &str| document[name].as_u64();
+        let dir = path_of(&document["dir"])?;
+        Some(Self { dir, work, start_ns: time("start_ns")?, until_ns: time("until_ns")? })
     }
 }
 
@@ -231,13 +266,22 @@ mod tests {
         all.push(Work::Stat { prefix: prefix(), count: 0 });
         all.push(Work::Grow { count: 10, per_directory: 3 });
         all.extend([Work::Unpack { count: 3 }, Work::Extract { archive: PathBuf::from("/x") }, Work::Empty]);
-        all.extend([Work::List, Work::Walk, Work::Chmod { mode: 0o600 }, Work::Prepare]);
+        all.extend([
+            Work::List,
+            Work::Walk,
+            Work::Chmod { mode: 0o600 },
+            Work::Prepare,
+            Work::Look { count: 5 },
+        ]);
         let others = vec![PathBuf::from("/b"), PathBuf::from("/c")];
         all.extend(Call::ALL.map(|call| Work::Time { call, count: 7, others: others.clone() }));
         all.push(Work::Compare { other: PathBuf::from("/b"), rounds: 3 });
+        let target = || PathBuf::from("/dev/x");
+        all.push(Work::Stream(Stream { target: target(), is_write: true, is_direct: false, blocks: 9 }));
+        all.push(Work::Stream(Stream { target: target(), is_write: false, is_direct: true, blocks: 1 }));
         for work in all {
             let dir = PathBuf::from(OsStr::from_bytes(b"/a\xff\n b"));
-            let task = Task { dir, work, start_ns: 1 << 60 };
+            let task = Task { dir, work, start_ns: 1 << 60, until_ns: u64::MAX };
             assert_eq!(Task::parse(&task.to_line()), Some(task));
         }
         let error = Some("no".to_owned());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::bench::delays::Delays;
 use crate::bench::environment::{FileSystem, Machine};
-use crate::bench::report::{CpuShare, Figure, Report, Unit, median};
+use crate::bench::report::{CpuShare, Figure, Report, Shares, Unit, median};
 use crate::units::show_delay;
 
 impl Report {
@@ -18,6 +18,7 @@ impl Report {
         let width = self.figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0).max(4);
         match self.figures.first().map(|figure| figure.unit) {
             Some(Unit::PerSecond | Unit::Seconds) => self.write_rates(&mut text, width),
+            Some(Unit::Throughput) => self.write_ladder(&mut text, width),
             Some(Unit::Delay) => self.write_delays(&mut text, width),
             Some(Unit::Stale) => self.write_seen(&mut text, width),
             None => {}
@@ -56,6 +57,28 @@ impl Report {
                 asking,
                 user,
                 system,
+            );
+            write_counters(text, width, figure);
+        }
+    }
+
+    fn write_ladder(&self, text: &mut String, width: usize) {
+        _ = writeln!(
+            text,
+            "{:width$} {:>12} {:>6} {:>8} {:>8} {:>11} {:>11}",
+            "", "", "spread", "of raw", "of below", "user/MiB", "kernel/MiB"
+        );
+        for figure in &self.figures {
+            let Shares { of_raw, of_below } = figure.shares.unwrap_or_default();
+            let CpuShare { user, system, .. } = figure.cpu_us;
+            _ = writeln!(
+                text,
+                "{:width$} {:>12} {:>5.0}% {:>8} {:>8} {user:>8.0} us {system:>8.0} us",
+                figure.name,
+                show(figure.unit, figure.median()),
+                figure.spread() * 100.0,
+                share(of_raw),
+                share(of_below),
             );
             write_counters(text, width, figure);
         }
@@ -102,6 +125,11 @@ fn write_counters(text: &mut String, width: usize, figure: &Figure) {
     }
 }
 
+/// `79 %`; nothing of nothing.
+pub(crate) fn share(of: Option<f64>) -> String {
+    of.map_or_else(String::new, |of| format!("{:.0} %", of * 100.0))
+}
+
 fn ratio(figure: &Figure) -> String {
     figure.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"))
 }
@@ -109,6 +137,7 @@ fn ratio(figure: &Figure) -> String {
 pub(crate) fn show(unit: Unit, value: f64) -> String {
     match unit {
         Unit::PerSecond => format!("{value:.0} /s"),
+        Unit::Throughput => format!("{value:.0} MB/s"),
         Unit::Seconds if value < 1.0 => format!("{value:.4} s"),
         Unit::Seconds => format!("{value:.2} s"),
         Unit::Delay => show_delay(value),

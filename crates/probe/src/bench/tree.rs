@@ -160,6 +160,31 @@ pub(crate) fn each(
     Ok(())
 }
 
+/// As [`each`], until `tell` says that it is enough: what may not be seen, has gone or is another file system's is passed over. False
+/// if it was enough.
+pub(crate) fn look(dir: BorrowedFd<'_>, tell: &mut dyn FnMut() -> bool) -> Result<bool, Failed> {
+    let own = rustix::fs::fstat(dir).map_err(|error| ("stat".to_owned(), error))?;
+    for entry in list(dir)? {
+        let Ok(entry) = entry else { break };
+        let name = entry.file_name();
+        if is_dot(name) {
+            continue;
+        }
+        let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        if !tell() {
+            return Ok(false);
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            && stat.st_dev == own.st_dev
+            && let Ok(inner) = open_dir(dir, name)
+            && !look(inner.as_fd(), tell).unwrap_or(true)
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 pub(crate) fn is_dot(name: &CStr) -> bool {
     name == c"." || name == c".."
 }

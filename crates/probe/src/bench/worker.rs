@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::bench::coherence::Seen;
 use crate::bench::task::{Kind, LINKS_PER_FILE, Outcome, Task, Work};
 use crate::bench::tree::{Failed, each, is_dot, list, open_dir};
-use crate::bench::{call, coherence, tree};
+use crate::bench::{call, coherence, stream, tree};
 use crate::system;
 
 /// Does tasks, a line each on standard input, until that ends.
@@ -37,7 +37,7 @@ fn run(task: &Task) -> Outcome {
     let wait = task.start_ns.saturating_sub(system::monotonic_ns());
     std::thread::sleep(Duration::from_nanos(wait));
     let cpu_ns = system::cpu_ns();
-    let mut tally = Tally::new();
+    let mut tally = Tally::new(task.until_ns);
     let result = open_dir(CWD, &task.dir)
         .map_err(|error| ("open".to_owned(), error))
         .and_then(|dir| perform(dir.as_fd(), &task.work, &mut tally));
@@ -61,58 +61,42 @@ struct Tally {
     delays: Vec<u64>,
     seen: Vec<Seen>,
     /// When the current second ends.
+    second_ns: u64,
+    /// When there is no more time.
     until_ns: u64,
 }
 
 impl Tally {
-    fn new() -> Self {
+    fn new(until_ns: u64) -> Self {
         let begun_ns = system::monotonic_ns();
         let (delays, seen) = Default::default();
-        Self { begun_ns, count: 0, series: vec![0], delays, seen, until_ns: begun_ns + SECOND_NS }
+        Self { begun_ns, count: 0, series: vec![0], delays, seen, second_ns: begun_ns + SECOND_NS, until_ns }
     }
 
     fn add(&mut self, count: u64) {
         let now = system::monotonic_ns();
-        while now >= self.until_ns {
+        while now >= self.second_ns {
             self.series.push(0);
-            self.until_ns += SECOND_NS;
+            self.second_ns += SECOND_NS;
         }
         self.count += count;
         if let Some(second) = self.series.last_mut() {
             *second += count;
         }
     }
+
+    /// One more; whether there is time for another.
+    fn goes_on(&mut self) -> bool {
+        self.add(1);
+        system::monotonic_ns() < self.until_ns
+    }
 }
 
 fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Failed> {
     match work {
-        Work::Make { kind, prefix, count } => {
-            for (number, name) in names(prefix, *count) {
-                make(dir, *kind, prefix, number, &name)
-                    .map_err(|error| (format!("{} {name}", kind.name()), error))?;
-                tally.add(1);
-            }
-        }
-        Work::Stat { prefix, count } => {
-            for (_, name) in names(prefix, *count) {
-                rustix::fs::statat(dir, &*name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_err(|error| (format!("stat {name}"), error))?;
-                tally.add(1);
-            }
-        }
-        Work::Remove { kind, prefix, count } => {
-            let flags = if *kind == Kind::Mkdir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            for (number, name) in names(prefix, *count) {
-                rustix::fs::unlinkat(dir, &*name, flags)
-                    .map_err(|error| (format!("remove {name}"), error))?;
-                tally.add(1);
-                if *kind == Kind::Link && number % LINKS_PER_FILE == 0 {
-                    let source = source_of(prefix, number);
-                    rustix::fs::unlinkat(dir, &*source, AtFlags::empty())
-                        .map_err(|error| (format!("remove {source}"), error))?;
-                }
-            }
-        }
+        Work::Make { kind, prefix, count } => make_all(dir, *kind, prefix, *count, tally)?,
+        Work::Stat { prefix, count } => stat_all(dir, prefix, *count, tally)?,
+        Work::Remove { kind, prefix, count } => remove_all(dir, *kind, prefix, *count, tally)?,
         Work::List => {
             for entry in list(dir)? {
                 let entry = entry.map_err(|error| ("readdir".to_owned(), error))?;
@@ -127,6 +111,10 @@ fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Fa
             tally.add(1);
             Ok(())
         })?,
+        Work::Look { count } => {
+            let count = *count;
+            tree::look(dir, &mut || tally.goes_on() && tally.count < count)?;
+        }
         Work::Chmod { mode } => each(dir, &mut |parent, name, kind| {
             if kind != FileType::Directory {
                 rustix::fs::chmodat(parent, name, Mode::from_raw_mode(*mode), AtFlags::empty())?;
@@ -141,12 +129,64 @@ fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Fa
             for other in others {
                 dirs.push(open_dir(CWD, other).map_err(failed)?);
             }
-            tally.delays = call::time(&dirs, *call, *count, || tally.add(1)).map_err(failed)?;
+            tally.delays = call::time(&dirs, *call, *count, || tally.goes_on()).map_err(failed)?;
+        }
+        Work::Stream(work) => {
+            let way = if work.is_write { "write" } else { "read" };
+            stream::stream(dir, work, || tally.goes_on())
+                .map_err(|error| (format!("{way} {}", work.target.display()), error))?;
         }
         Work::Compare { other, rounds } => {
             let failed = |error| ("compare".to_owned(), error);
             let (dir, other) = (open_dir(dir, ".").map_err(failed)?, open_dir(CWD, other).map_err(failed)?);
             tally.seen = coherence::compare(&dir, &other, *rounds, || tally.add(1)).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn make_all(
+    dir: BorrowedFd<'_>,
+    kind: Kind,
+    prefix: &str,
+    count: u64,
+    tally: &mut Tally,
+) -> Result<(), Failed> {
+    for (number, name) in names(prefix, count) {
+        make(dir, kind, prefix, number, &name).map_err(|error| (format!("{} {name}", kind.name()), error))?;
+        if !tally.goes_on() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn stat_all(dir: BorrowedFd<'_>, prefix: &str, count: u64, tally: &mut Tally) -> Result<(), Failed> {
+    for (_, name) in names(prefix, count) {
+        rustix::fs::statat(dir, &*name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| (format!("stat {name}"), error))?;
+        if !tally.goes_on() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn remove_all(
+    dir: BorrowedFd<'_>,
+    kind: Kind,
+    prefix: &str,
+    count: u64,
+    tally: &mut Tally,
+) -> Result<(), Failed> {
+    let flags = if kind == Kind::Mkdir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    for (number, name) in names(prefix, count) {
+        rustix::fs::unlinkat(dir, &*name, flags).map_err(|error| (format!("remove {name}"), error))?;
+        tally.add(1);
+        if kind == Kind::Link && number % LINKS_PER_FILE == 0 {
+            let source = source_of(prefix, number);
+            rustix::fs::unlinkat(dir, &*source, AtFlags::empty())
+                .map_err(|error| (format!("remove {source}"), error))?;
         }
     }
     Ok(())
