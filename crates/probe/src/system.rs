@@ -49,6 +49,37 @@ pub(crate) fn set_io_class() -> io::Result<()> {
     }
 }
 
+/// In how many pieces a file lies on its device.
+#[expect(unsafe_code, reason = "rustix has no FIEMAP")]
+pub(crate) fn extent_count(file: &std::fs::File) -> io::Result<u32> {
+    use std::os::fd::AsRawFd;
+    unsafe extern "C" {
+        fn ioctl(fd: i32, request: std::ffi::c_ulong, ...) -> i32;
+    }
+    // `struct fiemap` without room for extents: they are counted only.
+    let mut map = Fiemap { start: 0, length: u64::MAX, flags: 0, mapped: 0, count: 0, reserved: 0 };
+    // SAFETY: the kernel reads and writes the 32 bytes of the header, and nothing behind it as `count` is 0.
+    match unsafe { ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } {
+        0 => Ok(map.mapped),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Bytes of a block of the file system; 4096 where it does not tell.
+pub(crate) fn block_size(path: &std::path::Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(4096, |found| found.f_bsize)
+}
+
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+}
+
 /// SIGINT, SIGTERM and SIGHUP as something to read. Taken away from their default action for this thread and all it
 /// starts: call it before any other thread is started.
 pub(crate) struct Signals(OwnedFd);
@@ -114,6 +145,7 @@ const SIG_BLOCK: i32 = 0;
 const SFD_CLOEXEC: i32 = 0o2_000_000;
 /// Length of `struct signalfd_siginfo`.
 const SIGNAL_LEN: usize = 128;
+const FS_IOC_FIEMAP: std::ffi::c_ulong = 0xC020_660B;
 const SCHED_FIFO: i32 = 1;
 /// Below the kernel's own threads that would have to run for an I/O to return (migration, watchdog: 99), above
 /// threaded interrupts (50).

@@ -53,7 +53,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     refuse_stale(report.stale())
 }
 
-fn failure(error: BenchError) -> Failure {
+pub(super) fn failure(error: BenchError) -> Failure {
     match error {
         BenchError::Interrupted => {
             Failure { message: "interrupted".to_owned(), code: INTERRUPTED_CODE as u8 }
@@ -69,7 +69,7 @@ fn refuse_stale(stale: u64) -> Result<(), Failure> {
     }
 }
 
-fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
+pub(super) fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
     let own = std::env::current_exe().map_err(|error| Failure::unwatched(format!("own program: {error}")))?;
     Ok(Stage {
         worker: Box::new(move || {
@@ -209,10 +209,10 @@ fn progress() -> Box<dyn Fn(&str)> {
 }
 
 /// The nodes behind those of the mount points that are Holdfast's.
-struct Nodes(Vec<(Volume, String)>);
+pub(super) struct Nodes(Vec<(Volume, String)>);
 
 impl Nodes {
-    fn of(paths: &[PathBuf]) -> Self {
+    pub fn of(paths: &[PathBuf]) -> Self {
         let node = |path: &PathBuf| {
             let path = std::fs::canonicalize(path).ok()?;
             let entry = path.ancestors().find_map(mount_at)?;
@@ -227,12 +227,18 @@ fn mount_at(path: &Path) -> Option<sources::MountEntry> {
     sources::find(path).ok()?.filter(sources::MountEntry::is_holdfast)
 }
 
+impl Nodes {
+    /// What each of them counts. None if one cannot be asked: a part would mislead.
+    pub fn documents(&self) -> Option<Vec<serde_json::Value>> {
+        self.0.iter().map(|(volume, socket)| backend::ask(volume, socket, "stat").ok()).collect()
+    }
+}
+
 impl Companion for Nodes {
-    /// Of all nodes together. What cannot be had of one is not had at all: a part would mislead.
+    /// Of all nodes together.
     fn counters(&mut self) -> Option<Vec<(String, u64)>> {
         let mut all: Vec<(String, u64)> = Vec::new();
-        for (volume, socket) in &self.0 {
-            let document = backend::ask(volume, socket, "stat").ok()?;
+        for document in self.documents()? {
             for (metric, name) in COUNTED {
                 for (kind, count) in document["by_label"][metric].as_object()? {
                     let name = format!("{name} {kind}");

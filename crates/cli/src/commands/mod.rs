@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod bench;
+pub mod doctor;
 pub mod dump;
 pub mod format;
 pub mod fsck;

@@ -1,6 +1,8 @@
 //! `holdfast bench` as people run it: on the file systems there are, on two mounts of a volume, on what cannot be measured, and stopped
 //! in the middle.
 
+#[path = "../place/pair.rs"]
+mod pair;
 #[path = "../place/mod.rs"]
 mod place;
 
@@ -8,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use pair::Volume;
 use place::{Mounted, Scratch, names, sh};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
@@ -320,32 +323,6 @@ fn a_mount_that_vanishes_is_an_error() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");
     assert_eq!(names(&mounted.at), [""; 0]);
-}
-
-/// A volume mounted twice.
-struct Volume {
-    mounts: [std::path::PathBuf; 2],
-}
-
-impl Volume {
-    fn mount(scratch: &Scratch) -> Self {
-        let volume = scratch.join("volume");
-        sh(&format!("{BINARY} format {}", volume.display())).expect("made");
-        let mounts = ["a", "b"].map(|name| scratch.join(name));
-        for mount in &mounts {
-            std::fs::create_dir(mount).expect("made");
-            sh(&format!("{BINARY} mount {} {}", volume.display(), mount.display())).expect("mounted");
-        }
-        Self { mounts }
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        for mount in &self.mounts {
-            _ = sh(&format!("{BINARY} umount {0} || umount -l {0}", mount.display()));
-        }
-    }
 }
 
 fn start(arguments: &[&str]) -> Child {

@@ -51,13 +51,13 @@ impl Call {
     }
 }
 
-/// Makes the file that calls are made on.
-pub(crate) fn prepare(dir: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Makes the file that calls are made on, of `len` bytes, whole blocks of 4 KiB.
+pub(crate) fn prepare(dir: BorrowedFd<'_>, len: u64) -> Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, FILE, flags, Mode::from_raw_mode(0o644))?;
     // Bytes that no layer can keep as a hole or as zeros.
     let block: Vec<u8> = (0..BLOCK as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    for offset in (0..FILE_LEN).step_by(BLOCK) {
+    for offset in (0..len).step_by(BLOCK) {
         if rustix::io::pwrite(&file, &block, offset)? < BLOCK {
             return Err(Errno::NOSPC);
         }
@@ -82,7 +82,8 @@ pub(crate) fn time(
         }
     };
     let files = dirs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let mut timer = Timer { buffer: vec![0; 2 * BLOCK], turn: u64::from(std::process::id()) };
+    let blocks = rustix::fs::fstat(&files[0])?.st_size.unsigned_abs() / BLOCK as u64;
+    let mut timer = Timer { buffer: vec![0; 2 * BLOCK], turn: u64::from(std::process::id()), blocks };
     let mut delays = Vec::with_capacity(count as usize);
     for number in 0..count as usize {
         let (dir, file) = (&dirs[number % dirs.len()], &files[number % files.len()]);
@@ -95,9 +96,36 @@ pub(crate) fn time(
     Ok(delays)
 }
 
+/// Times how long it takes to make a file of this name and to remove it. Nanoseconds of each.
+pub(crate) fn visit(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    count: u64,
+    mut tell: impl FnMut() -> bool,
+) -> Result<Vec<u64>, Errno> {
+    let mut delays = Vec::new();
+    for _ in 0..count {
+        let begun = system::monotonic_ns();
+        make_and_remove(dir, name)?;
+        delays.push(system::monotonic_ns() - begun);
+        if !tell() {
+            break;
+        }
+    }
+    Ok(delays)
+}
+
+fn make_and_remove(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    drop(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o644))?);
+    rustix::fs::unlinkat(dir, name, AtFlags::empty())
+}
+
 struct Timer {
     buffer: Vec<u8>,
     turn: u64,
+    /// Of the file.
+    blocks: u64,
 }
 
 impl Timer {
@@ -125,11 +153,7 @@ impl Timer {
                 rustix::io::pwrite(file, block, offset)?;
                 rustix::fs::fsync(file)?;
             }
-            Call::Create => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                drop(rustix::fs::openat(dir, MADE, flags, Mode::from_raw_mode(0o644))?);
-                rustix::fs::unlinkat(dir, MADE, AtFlags::empty())?;
-            }
+            Call::Create => make_and_remove(dir, MADE)?,
             Call::Rename if number % 2 == 0 => rustix::fs::renameat(dir, FILE, dir, RENAMED)?,
             Call::Rename => rustix::fs::renameat(dir, RENAMED, dir, FILE)?,
             Call::Stat => {
@@ -152,8 +176,7 @@ impl Timer {
     fn place(&mut self) -> u64 {
         self.turn = self.turn.wrapping_add(1);
         let fraction = self.turn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let count = FILE_LEN / BLOCK as u64;
-        ((u128::from(fraction) * u128::from(count)) >> 64) as u64 * BLOCK as u64
+        ((u128::from(fraction) * u128::from(self.blocks)) >> 64) as u64 * BLOCK as u64
     }
 }
 
@@ -161,4 +184,3 @@ const FILE: &str = "file";
 const RENAMED: &str = "renamed";
 const MADE: &str = "made";
 const BLOCK: usize = 4096;
-const FILE_LEN: u64 = 8 << 20;

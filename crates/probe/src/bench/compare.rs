@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
+use crate::bench::report::Unit;
+
 /// What became of one figure from the first report to the second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -104,17 +106,7 @@ impl Comparison {
 
     /// One document.
     pub fn to_json(&self) -> Json {
-        let change = |change: &Change| {
-            json!({
-                "name": change.name,
-                "first": change.before,
-                "second": change.after,
-                "ratio": change.ratio,
-                "noise": change.noise,
-                "verdict": change.verdict.name(),
-            })
-        };
-        json!({ "changes": self.changes.iter().map(change).collect::<Vec<_>>(), "warnings": self.warnings })
+        json!({ "changes": self.changes.iter().map(Change::to_json).collect::<Vec<_>>(), "warnings": self.warnings })
     }
 
     /// As a table, for people.
@@ -141,6 +133,17 @@ impl Comparison {
 }
 
 impl Change {
+    pub(crate) fn to_json(&self) -> Json {
+        json!({
+            "name": self.name,
+            "first": self.before,
+            "second": self.after,
+            "ratio": self.ratio,
+            "noise": self.noise,
+            "verdict": self.verdict.name(),
+        })
+    }
+
     fn of(before: &Entry, after: Option<&Entry>) -> Self {
         let name = before.name.clone();
         let Some(after) = after else {
@@ -207,7 +210,7 @@ impl Entry {
             median: figure["median"].as_f64()?,
             spread: figure["spread"].as_f64()?,
             runs: figure["values"].as_array()?.len(),
-            is_rate: unit == "per second",
+            is_rate: [Unit::PerSecond, Unit::Throughput].iter().any(|rate| rate.name() == unit),
             is_count: unit == "stale",
         })
     }
@@ -257,6 +260,7 @@ mod tests {
         let first = document(&[
             ("faster", "per second", &[100.0; 3], 0.05),
             ("slower", "seconds", &[1.0; 3], 0.05),
+            ("stream", "MB per second", &[100.0; 3], 0.05),
             ("noisy", "per second", &[100.0; 3], 0.3),
             ("once", "per second", &[100.0], 0.0),
             ("old", "stale", &[0.0], 0.0),
@@ -265,6 +269,7 @@ mod tests {
         let second = document(&[
             ("faster", "per second", &[120.0; 3], 0.05),
             ("slower", "seconds", &[1.2; 3], 0.05),
+            ("stream", "MB per second", &[50.0; 3], 0.05),
             ("noisy", "per second", &[120.0; 3], 0.05),
             ("once", "per second", &[200.0], 0.0),
             ("old", "stale", &[2.0], 0.0),
@@ -278,6 +283,7 @@ mod tests {
             [
                 ("faster", Verdict::Better),
                 ("slower", Verdict::Worse),
+                ("stream", Verdict::Worse),
                 ("noisy", Verdict::Same),
                 ("once", Verdict::Unknown),
                 ("old", Verdict::Worse),

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -71,7 +71,8 @@ impl Crew {
         self.run_for(tasks, None)
     }
 
-    /// As [`run`](Self::run), for no longer than `limit` where the work knows how to end before it is done.
+    /// As [`run`](Self::run), for no longer than `limit` where the work knows how to end before it is done. What does not answer for long
+    /// after is stuck: the crew is of no use then.
     pub fn run_for(
         &mut self,
         tasks: Vec<(PathBuf, Work)>,
@@ -80,7 +81,9 @@ impl Crew {
         if IS_INTERRUPTED.load(Ordering::SeqCst) {
             return Err(BenchError::Interrupted);
         }
-        let start_ns = system::monotonic_ns() + HEAD_START.as_nanos() as u64;
+        // One alone waits for nobody.
+        let head_start = if tasks.len() > 1 { HEAD_START } else { Duration::ZERO };
+        let start_ns = system::monotonic_ns() + head_start.as_nanos() as u64;
         let until_ns = limit.map_or(u64::MAX, |limit| start_ns + limit.as_nanos() as u64);
         let dirs: Vec<PathBuf> = tasks.iter().map(|(dir, _)| dir.clone()).collect();
         for (worker, (dir, work)) in self.workers.iter_mut().zip(tasks) {
@@ -89,7 +92,15 @@ impl Crew {
         }
         let mut outcomes: Vec<Option<Outcome>> = vec![None; dirs.len()];
         while outcomes.iter().any(Option::is_none) {
-            match self.heard.recv() {
+            let heard = match limit {
+                Some(limit) => self.heard.recv_timeout(limit + PATIENCE),
+                None => self.heard.recv().map_err(RecvTimeoutError::from),
+            };
+            match heard {
+                Err(RecvTimeoutError::Timeout) => {
+                    let stuck = outcomes.iter().position(Option::is_none).unwrap_or(0);
+                    return Err(BenchError::Stuck { dir: dirs[stuck].clone(), seconds: PATIENCE.as_secs() });
+                }
                 Ok(Heard::Outcome(number, outcome)) => {
                     if let Some(error) = outcome.error {
                         return Err(BenchError::Call { dir: dirs[number].clone(), what: error });
@@ -194,5 +205,7 @@ static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 pub const INTERRUPTED_CODE: i32 = 130;
 /// Between the order and the beginning: all workers have their orders by then.
 const HEAD_START: Duration = Duration::from_millis(20);
+/// For one call to come back.
+const PATIENCE: Duration = Duration::from_secs(20);
 const KILL_WAIT: Duration = Duration::from_millis(10);
 const KILL_WAITS: u32 = 200;

@@ -210,7 +210,7 @@ impl Rung {
         // What the second node writes is its own; what it reads is the first one's.
         let own = self.name == SECOND && is_write;
         let target = if own { PathBuf::from(SECOND_FILE) } else { self.target.clone() };
-        Stream { target, is_write, is_direct: self.is_direct, blocks }
+        Stream { target, is_write, is_direct: self.is_direct, is_synced: false, blocks }
     }
 
     /// Removes what was written, so that each run begins with nothing.

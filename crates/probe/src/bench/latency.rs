@@ -56,7 +56,7 @@ impl Latency {
         // Goes before what it makes names in.
         let mut crew = crew;
         for scratch in [Some(&own), local.as_ref()].into_iter().flatten() {
-            crew.run(vec![(scratch.first().to_owned(), Work::Prepare)])?;
+            crew.run(vec![(scratch.first().to_owned(), Work::Prepare { bytes: FILE_BYTES })])?;
         }
         let alone = [own.first().to_owned()];
         let (places, beside) = match self.turns {
@@ -123,5 +123,7 @@ impl Latency {
 }
 
 /// A few names, and 12 MiB for the file of 8: log-structured file systems keep what was overwritten for a while.
+/// Of the file that calls are made on.
+const FILE_BYTES: u64 = 8 << 20;
 const INODES: u64 = 4;
 const BYTES_EACH: u64 = 3 << 20;

@@ -8,24 +8,24 @@
 //! Nothing of the user's is touched: everything is made in a directory of the benchmark's own, which goes at the end, however it ends.
 
 mod all;
-mod call;
+pub(crate) mod call;
 mod coherence;
-mod compare;
+pub(crate) mod compare;
 mod create;
-mod crew;
-mod delays;
-mod device;
-mod environment;
+pub(crate) mod crew;
+pub(crate) mod delays;
+pub(crate) mod device;
+pub(crate) mod environment;
 mod ladder;
 mod latency;
-mod measure;
+pub(crate) mod measure;
 mod page;
-mod report;
-mod scratch;
+pub(crate) mod report;
+pub(crate) mod scratch;
 mod sequence;
 mod stream;
 mod tar;
-mod task;
+pub(crate) mod task;
 mod text;
 mod tree;
 mod walk;
@@ -94,6 +94,8 @@ pub enum BenchError {
     WorkerEnded,
     #[error("{}: {what}", dir.display())]
     Call { dir: PathBuf, what: String },
+    #[error("{}: no answer for {seconds} s", dir.display())]
+    Stuck { dir: PathBuf, seconds: u64 },
     #[error("signals cannot be waited for")]
     Signals(#[source] io::Error),
     #[error("interrupted")]

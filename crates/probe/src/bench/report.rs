@@ -108,7 +108,7 @@ impl Figure {
         }
     }
 
-    fn to_json(&self) -> Json {
+    pub(crate) fn to_json(&self) -> Json {
         let local =
             json!({ "values": self.local, "median": median(&self.local), "spread": self.local_spread() });
         let counters: serde_json::Map<String, Json> =

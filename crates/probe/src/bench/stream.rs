@@ -21,6 +21,9 @@ pub(crate) fn stream(
             // No block is like another: nothing may be left out.
             block[..8].copy_from_slice(&number.to_ne_bytes());
             write_all(&file, block, number * BLOCK as u64)?;
+            if stream.is_synced {
+                sync(&file)?;
+            }
         } else {
             read_all(&file, block, number * BLOCK as u64)?;
         }
@@ -28,10 +31,13 @@ pub(crate) fn stream(
             break;
         }
     }
-    match rustix::fs::fsync(&file) {
+    if stream.is_write { sync(&file) } else { Ok(()) }
+}
+
+fn sync(file: &OwnedFd) -> Result<(), Errno> {
+    match rustix::fs::fsync(file) {
         // What has nothing to sync to.
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        _ if !stream.is_write => Ok(()),
         synced => synced,
     }
 }

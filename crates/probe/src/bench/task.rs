@@ -71,9 +71,11 @@ pub(crate) enum Work {
     /// chmod(2) of all that is no directory, in the whole tree, to these permissions.
     Chmod { mode: u32 },
     /// Makes the file that calls are timed on.
-    Prepare,
+    Prepare { bytes: u64 },
     /// Times calls, by turns here and through other mount points.
     Time { call: Call, count: u64, others: Vec<PathBuf> },
+    /// Times how long it takes to make and remove a file of this name, so often.
+    Visit { name: String, count: u64 },
     /// Writes or reads a file or device from its beginning.
     Stream(Stream),
     /// Changes things here and looks at them through another mount point.
@@ -88,6 +90,8 @@ pub(crate) struct Stream {
     pub is_write: bool,
     /// Past the page cache.
     pub is_direct: bool,
+    /// With fsync(2) after each block, not only after the last.
+    pub is_synced: bool,
     /// Of 1 MiB.
     pub blocks: u64,
 }
@@ -142,18 +146,20 @@ impl Task {
             Work::Extract { archive } => json!({ "do": "extract", "archive": bytes_of(archive) }),
             Work::Empty => json!({ "do": "empty" }),
             Work::Walk => json!({ "do": "walk" }),
+            Work::Visit { name, count } => json!({ "do": "visit", "name": name, "count": count }),
             Work::Look { count } => json!({ "do": "look", "count": count }),
             Work::Chmod { mode } => json!({ "do": "chmod", "mode": mode }),
-            Work::Prepare => json!({ "do": "prepare" }),
+            Work::Prepare { bytes } => json!({ "do": "prepare", "bytes": bytes }),
             Work::Time { call, count, others } => {
                 let others: Vec<&[u8]> = others.iter().map(|path| bytes_of(path)).collect();
                 json!({ "do": "time", "call": call.name(), "count": count, "others": others })
             }
-            Work::Stream(Stream { target, is_write, is_direct, blocks }) => json!({
+            Work::Stream(Stream { target, is_write, is_direct, is_synced, blocks }) => json!({
                 "do": "stream",
                 "target": bytes_of(target),
                 "is_write": is_write,
                 "is_direct": is_direct,
+                "is_synced": is_synced,
                 "blocks": blocks,
             }),
             Work::Compare { other, rounds } => {
@@ -180,9 +186,10 @@ impl Task {
             "extract" => Work::Extract { archive: path_of(&work["archive"])? },
             "empty" => Work::Empty,
             "walk" => Work::Walk,
+            "visit" => Work::Visit { name: work["name"].as_str()?.to_owned(), count: count()? },
             "look" => Work::Look { count: count()? },
             "chmod" => Work::Chmod { mode: u32::try_from(work["mode"].as_u64()?).ok()? },
-            "prepare" => Work::Prepare,
+            "prepare" => Work::Prepare { bytes: work["bytes"].as_u64()? },
             "time" => Work::Time {
                 call: Call::of_name(work["call"].as_str()?)?,
                 count: count()?,
@@ -192,6 +199,7 @@ impl Task {
                 target: path_of(&work["target"])?,
                 is_write: work["is_write"].as_bool()?,
                 is_direct: work["is_direct"].as_bool()?,
+                is_synced: work["is_synced"].as_bool()?,
                 blocks: work["blocks"].as_u64()?,
             }),
             "compare" => Work::Compare { other: path_of(&work["other"])?, rounds: work["rounds"].as_u64()? },
@@ -270,15 +278,22 @@ mod tests {
             Work::List,
             Work::Walk,
             Work::Chmod { mode: 0o600 },
-            Work::Prepare,
+            Work::Prepare { bytes: 8 },
             Work::Look { count: 5 },
         ]);
         let others = vec![PathBuf::from("/b"), PathBuf::from("/c")];
         all.extend(Call::ALL.map(|call| Work::Time { call, count: 7, others: others.clone() }));
         all.push(Work::Compare { other: PathBuf::from("/b"), rounds: 3 });
-        let target = || PathBuf::from("/dev/x");
-        all.push(Work::Stream(Stream { target: target(), is_write: true, is_direct: false, blocks: 9 }));
-        all.push(Work::Stream(Stream { target: target(), is_write: false, is_direct: true, blocks: 1 }));
+        all.push(Work::Visit { name: "x".to_owned(), count: 5 });
+        let stream = Stream {
+            target: PathBuf::from("/dev/x"),
+            is_write: true,
+            is_direct: false,
+            is_synced: true,
+            blocks: 9,
+        };
+        all.push(Work::Stream(Stream { is_direct: true, ..stream.clone() }));
+        all.push(Work::Stream(Stream { is_write: false, is_synced: false, ..stream }));
         for work in all {
             let dir = PathBuf::from(OsStr::from_bytes(b"/a\xff\n b"));
             let task = Task { dir, work, start_ns: 1 << 60, until_ns: u64::MAX };

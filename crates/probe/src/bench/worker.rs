@@ -122,7 +122,7 @@ fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Fa
             }
             Ok(())
         })?,
-        Work::Prepare => call::prepare(dir).map_err(|error| ("write".to_owned(), error))?,
+        Work::Prepare { bytes } => call::prepare(dir, *bytes).map_err(|error| ("write".to_owned(), error))?,
         Work::Time { call, count, others } => {
             let failed = |error| (call.name().to_owned(), error);
             let mut dirs = vec![open_dir(dir, ".").map_err(failed)?];
@@ -130,6 +130,10 @@ fn perform(dir: BorrowedFd<'_>, work: &Work, tally: &mut Tally) -> Result<(), Fa
                 dirs.push(open_dir(CWD, other).map_err(failed)?);
             }
             tally.delays = call::time(&dirs, *call, *count, || tally.goes_on()).map_err(failed)?;
+        }
+        Work::Visit { name, count } => {
+            tally.delays = call::visit(dir, name, *count, || tally.goes_on())
+                .map_err(|error| (format!("create {name}"), error))?;
         }
         Work::Stream(work) => {
             let way = if work.is_write { "write" } else { "read" };

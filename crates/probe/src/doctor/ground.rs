@@ -1,0 +1,237 @@
+//! What a path stands on: its file system, the daemon that serves it, devices, peers and links.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use serde_json::{Value as Json, json};
+
+use crate::bench::environment::FileSystem;
+use crate::beneath::Place;
+use crate::doctor::routes;
+use crate::doctor::sockets::{self, Socket};
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ground {
+    pub path: PathBuf,
+    pub file_system: FileSystem,
+    pub mount_point: PathBuf,
+    /// Device number of the file system; of a FUSE one its connection is the second.
+    pub number: (u32, u32),
+    /// Of the devices beneath: `8:16` and `sdb`, the lowest last.
+    pub devices: Vec<Device>,
+    pub daemon: Option<Daemon>,
+    /// Who is asked over the network.
+    pub peers: BTreeSet<IpAddr>,
+    /// Links that lead to them.
+    pub links: BTreeSet<String>,
+}
+
+/// A block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub numbers: String,
+    pub name: String,
+}
+
+/// The process that answers for a FUSE file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Daemon {
+    pub pid: u32,
+    pub name: String,
+}
+
+impl Ground {
+    /// Looks. What the kernel does not tell is left out.
+    pub fn of(path: &Path) -> Self {
+        let file_system = FileSystem::of(path);
+        let number = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS)
+            .map_or((0, 0), |found| (found.stx_dev_major, found.stx_dev_minor));
+        let is_fuse = file_system.kind.starts_with("fuse") && file_system.kind != "fusectl";
+        let daemon = if is_fuse { daemon_of(number.1) } else { None };
+        let mut this = Self {
+            path: path.to_owned(),
+            mount_point: mount_point(path, number),
+            number,
+            devices: devices(path, &file_system.source),
+            daemon,
+            file_system,
+            ..Self::default()
+        };
+        this.find_peers();
+        this
+    }
+
+    /// What is known of a path without asking its file system, which may not answer.
+    pub fn unasked(path: &Path) -> Self {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let (mount_point, number) = mount_above(&table, path).unwrap_or_default();
+        let daemon = if number.0 == 0 { daemon_of(number.1) } else { None };
+        Self { path: path.to_owned(), mount_point, number, daemon, ..Self::default() }
+    }
+
+    /// Whether this process is the daemon's, or a socket of it.
+    pub fn is_own(&self, socket: &Socket, inodes: &BTreeSet<u64>) -> bool {
+        match self.daemon {
+            Some(_) => inodes.contains(&socket.inode),
+            // The kernel's own sockets have no inode.
+            None => socket.inode == 0 && self.peers.contains(&socket.peer),
+        }
+    }
+
+    /// Inodes of the daemon's sockets.
+    pub fn socket_inodes(&self) -> BTreeSet<u64> {
+        self.daemon.as_ref().map(|daemon| sockets_of(daemon.pid)).unwrap_or_default()
+    }
+
+    fn find_peers(&mut self) {
+        let text = format!("{} {}", self.file_system.source, self.file_system.options);
+        if !self.file_system.kind.starts_with("fuse") && self.devices.is_empty() {
+            self.peers = addresses_in(&text);
+        }
+        let inodes = self.socket_inodes();
+        if !inodes.is_empty() {
+            let all = sockets::list().unwrap_or_default();
+            let own = all.iter().filter(|socket| inodes.contains(&socket.inode) && socket.is_connected());
+            self.peers.extend(own.map(|socket| socket.peer).filter(|peer| !peer.is_loopback()));
+        }
+        self.links = self.peers.iter().filter_map(|peer| routes::link_to(*peer)).collect();
+    }
+
+    /// For the report.
+    pub fn to_json(&self) -> Json {
+        json!({
+            "path": self.path.to_string_lossy(),
+            "mount_point": self.mount_point.to_string_lossy(),
+            "file_system": self.file_system.to_json(),
+            "devices": self.devices.iter().map(|device| &device.name).collect::<Vec<_>>(),
+            "daemon": self.daemon.as_ref().map(|daemon| json!({ "pid": daemon.pid, "name": daemon.name })),
+            "peers": self.peers.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
+            "links": self.links,
+        })
+    }
+}
+
+/// The uppermost directory above `path` that is of the same file system.
+fn mount_point(path: &Path, number: (u32, u32)) -> PathBuf {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let is_same = |dir: &&Path| {
+        let found = rustix::fs::statx(CWD, *dir, AtFlags::empty(), StatxFlags::BASIC_STATS);
+        found.is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) == number)
+    };
+    path.ancestors().take_while(is_same).last().unwrap_or(&path).to_owned()
+}
+
+/// The last mount above `path`, by its text: where, and its device number. proc(5): `ID PARENT MAJOR:MINOR ROOT AT OPTIONS ...`.
+fn mount_above(table: &str, path: &Path) -> Option<(PathBuf, (u32, u32))> {
+    let mount = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (major, minor) = words.get(2)?.split_once(':')?;
+        let at = PathBuf::from(*words.get(4)?);
+        path.starts_with(&at).then_some((at, (major.parse().ok()?, minor.parse().ok()?)))
+    };
+    table.lines().filter_map(mount).max_by_key(|(at, _)| at.components().count())
+}
+
+/// Devices beneath `path`, or beneath the directory that its file system says it is kept in.
+fn devices(path: &Path, source: &str) -> Vec<Device> {
+    let mut names = Place::of(path).beneath;
+    if names.is_empty() && source.starts_with('/') && Path::new(source).is_dir() {
+        names = Place::of(Path::new(source)).beneath;
+    }
+    let numbers = names.iter().filter_map(|name| name.strip_prefix("block "));
+    let device = |numbers: &str| {
+        let dir = fs::canonicalize(format!("/sys/dev/block/{numbers}")).ok()?;
+        Some(Device { numbers: numbers.to_owned(), name: dir.file_name()?.to_string_lossy().into_owned() })
+    };
+    numbers.filter_map(device).collect()
+}
+
+/// The process that has the connection open. `fuse_connection` is told by the kernel since 6.11.
+fn daemon_of(connection: u32) -> Option<Daemon> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let holds = |pid: &u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let of_fuse =
+            open.filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
+        of_fuse.into_iter().any(|entry| {
+            let name = entry.file_name();
+            let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", name.to_string_lossy()));
+            connection_in(&told.unwrap_or_default()) == Some(connection)
+        })
+    };
+    // Others may keep the connection alive; the one that serves has the most threads.
+    let threads = |pid: &u32| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let pid = pids.filter(holds).max_by_key(threads)?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+    Some(Daemon { pid, name })
+}
+
+fn connection_in(fdinfo: &str) -> Option<u32> {
+    fdinfo.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok())
+}
+
+fn sockets_of(pid: u32) -> BTreeSet<u64> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let inode = |entry: fs::DirEntry| {
+        let to = fs::read_link(entry.path()).ok()?;
+        to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    open.filter_map(inode).collect()
+}
+
+/// IP addresses among the words of a mount's source and options: `10.0.0.1:/export`, `addr=fe80::1`.
+fn addresses_in(text: &str) -> BTreeSet<IpAddr> {
+    let words = text.split([' ', ',', ';', '=', '/', '@', '[', ']']);
+    let address = |word: &str| {
+        let word = word.trim_end_matches(':');
+        word.parse().ok().or_else(|| word.rsplit_once(':')?.0.parse().ok())
+    };
+    let routed = |address: &IpAddr| !address.is_unspecified() && !address.is_loopback();
+    words.filter_map(address).filter(routed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_in_mount_options() {
+        let found =
+            addresses_in("10.1.2.3:/export rw,vers=4.2,clientaddr=0.0.0.0,addr=10.1.2.4;rw 127.0.0.1");
+        let expected = ["10.1.2.3", "10.1.2.4"].map(|text| text.parse().unwrap());
+        assert_eq!(found, BTreeSet::from(expected));
+        let found = addresses_in("192.168.7.1:6789,[fd00::7]:6789:/ name=x");
+        assert_eq!(found, BTreeSet::from(["192.168.7.1", "fd00::7"].map(|text| text.parse().unwrap())));
+        assert!(addresses_in("/dev/sda1 rw,relatime tmpfs 8:1 1.2.3").is_empty());
+    }
+
+    #[test]
+    fn a_mount_is_found_without_asking_it() {
+        let table = "25 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 25 0:39 / /mnt/a rw - fuse.x x rw\n32 25 0:40 / /mnt/ab rw - fuse.x x rw\n";
+        let found = |path: &str| mount_above(table, Path::new(path)).map(|(_, number)| number);
+        assert_eq!(
+            (found("/mnt/a/b"), found("/mnt"), found("/mnt/ab")),
+            (Some((0, 39)), Some((8, 1)), Some((0, 40)))
+        );
+        assert_eq!(mount_above("", Path::new("/")), None);
+    }
+
+    #[test]
+    fn a_connection_is_told_by_the_kernel() {
+        assert_eq!(connection_in("pos:\t0\nflags:\t02\nfuse_connection:\t39\n"), Some(39));
+        assert_eq!((connection_in("pos:\t0\n"), connection_in("fuse_connection:x")), (None, None));
+    }
+
+    #[test]
+    fn a_path_has_a_mount_point_above_it() {
+        let path = std::env::current_exe().unwrap();
+        let ground = Ground::of(&path);
+        assert!(path.starts_with(&ground.mount_point), "{ground:?}");
+        assert!(!ground.file_system.kind.is_empty() && ground.daemon.is_none(), "{ground:?}");
+    }
+}

@@ -1,0 +1,225 @@
+//! Why is a file system slow: is it the storage, the network, the locks, the cache, or the file system itself?
+//!
+//! What a path stands on is found ([`ground`]); what the kernel and the file system count is read twice, some time apart ([`moment`]); small
+//! things are tried out in a directory of their own ([`active`]). Each collector says what it saw as [`Finding`]s, those of which nothing is the
+//! matter included; what is slow by trial is blamed on whom it waited for ([`judge`]). The verdict is the worst finding's layer, of
+//! several the lowest: what lies below makes slow what stands above.
+//!
+//! Nothing of the user's is changed.
+
+mod active;
+mod disks;
+mod file_systems;
+mod finding;
+mod ground;
+mod inside;
+mod judge;
+mod layout;
+mod limits;
+mod links;
+mod memory;
+mod moment;
+mod options;
+mod paths;
+mod pressure;
+mod processes;
+mod report;
+mod routes;
+mod sockets;
+
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::bench::compare::{Change, Comparison, Verdict as Changed};
+use crate::bench::environment::Machine;
+use crate::bench::report::unix_now;
+use crate::bench::{BenchError, Stage};
+use crate::doctor::active::{Ask, Tried};
+use crate::doctor::file_systems::Told;
+use crate::doctor::ground::Ground;
+use crate::doctor::judge::Judged;
+use crate::doctor::memory::{Group, Memory};
+use crate::doctor::moment::{Interval, Moment};
+
+pub use finding::{Finding, Layer, Severity};
+pub use inside::Inside;
+pub use report::Examination;
+
+/// What is examined, and how.
+#[derive(Clone, Debug)]
+pub struct Doctor {
+    /// A directory.
+    pub path: PathBuf,
+    /// The same directory through another node's mount.
+    pub peer: Option<PathBuf>,
+    /// Only look, try nothing.
+    pub is_passive: bool,
+    /// Empty the kernel's caches, of the whole machine, before what is to be seen uncached.
+    pub is_cold: bool,
+    /// What a healthy day's examination was saved as.
+    pub against: Option<Json>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is this layer.
+    Blamed(Layer),
+    /// Nothing is slow and nothing is wrong.
+    Healthy,
+    /// Something is slow, and what was seen does not say why.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Blamed(layer) => layer.name(),
+            Self::Healthy => "healthy",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+impl Doctor {
+    /// Examines. `ask` has the file system's own counters, if it has any.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`]: the path cannot be used, or it was interrupted. What was made is removed.
+    pub fn run(
+        &self,
+        stage: &mut Stage<'_>,
+        mut ask: impl FnMut() -> Option<Inside>,
+    ) -> Result<Examination, BenchError> {
+        let (machine, started) = (Machine::look(), unix_now());
+        let Some(ground) = self.look()? else {
+            return Ok(Examination::of_silence(&self.path, stage.version));
+        };
+        let own = std::process::id();
+        let group = Group::of(own);
+        (stage.progress)("looking");
+        let (mut findings, idle) = watch(&ground, &mut ask);
+        findings.extend(standing(&ground, own));
+        let tried = match self.is_passive || is_stopped(&idle) {
+            true => Tried::default(),
+            false => active::try_all(&ground, self.peer.as_deref(), self.is_cold, stage, &mut ask)?,
+        };
+        let reached = |group: Option<Group>| group.map_or(0, |group| group.reached);
+        let mut tried = tried;
+        tried.memory_reached = reached(Group::of(own)).saturating_sub(reached(group));
+        findings.extend(Group::of(own).map(|group| group.finding(tried.memory_reached, "this program")));
+        let mut examination = Examination {
+            ground,
+            machine,
+            started,
+            version: stage.version.to_owned(),
+            is_passive: self.is_passive,
+            is_cold: self.is_cold,
+            idle,
+            tried,
+            judged: Judged::default(),
+            findings,
+            changes: Vec::new(),
+        };
+        examination.judge(self.against.as_ref())?;
+        Ok(examination)
+    }
+
+    /// None if the path does not answer.
+    fn look(&self) -> Result<Option<Ground>, BenchError> {
+        let (tell, told) = channel();
+        let path = self.path.clone();
+        // Left behind if the file system never answers.
+        std::thread::spawn(move || {
+            let found = std::fs::canonicalize(&path).and_then(|path| {
+                if path.is_dir() {
+                    Ok(Ground::of(&path))
+                } else {
+                    Err(std::io::ErrorKind::NotADirectory.into())
+                }
+            });
+            _ = tell.send(found);
+        });
+        let failed =
+            |source| BenchError::Place { path: self.path.clone(), what: "cannot be examined", source };
+        told.recv_timeout(ANSWER_MAX).ok().transpose().map_err(failed)
+    }
+}
+
+/// What goes on while nothing is tried.
+fn watch(ground: &Ground, ask: &mut Ask<'_>) -> (Vec<Finding>, Interval) {
+    let file_system = &ground.file_system;
+    let tell = || Told::read(&file_system.kind, &file_system.source, &ground.mount_point, ground.number);
+    let (told, before) = (tell(), Moment::now(ground, ask()));
+    std::thread::sleep(WATCHED);
+    let (later, told_later) = (Moment::now(ground, ask()), tell());
+    let interval = later.since(&before);
+    let is_used = !ground.peers.is_empty();
+    let mut found: Vec<Finding> = interval.disks.iter().map(disks::DiskUse::finding).collect();
+    found.extend(interval.pressure.into_iter().flat_map(pressure::Pressure::findings));
+    for link in later.links.iter().filter(|link| !link.is_silent()) {
+        let earlier = before.links.iter().find(|other| other.name == link.name).unwrap_or(link);
+        found.push(link.finding(earlier, ground.links.contains(&link.name)));
+    }
+    found.extend(later.tcp.zip(before.tcp).map(|(later, before)| later.finding(before, is_used)));
+    found.extend(interval.inside.into_iter().flat_map(|inside| inside.findings(interval.seconds)));
+    found.extend(Told::findings(&told, &told_later, interval.seconds));
+    if is_stopped(&interval) {
+        found.push(stopped(ground));
+    }
+    (found, interval)
+}
+
+fn is_stopped(interval: &Interval) -> bool {
+    interval.daemon.is_some_and(|daemon| daemon.is_stopped)
+}
+
+fn stopped(ground: &Ground) -> Finding {
+    let (name, pid) = ground.daemon.as_ref().map_or(("", 0), |daemon| (&daemon.name, daemon.pid));
+    Finding {
+        layer: Layer::Cpu,
+        severity: Severity::Critical,
+        what: "the daemon is stopped".to_owned(),
+        seen: format!("{name} ({pid}) is in state T"),
+        expected: "running or sleeping".to_owned(),
+        why: "nothing that is asked of the file system is answered".to_owned(),
+        next: format!("kill -CONT {pid}, unless a debugger has it"),
+    }
+}
+
+/// What does not change from moment to moment.
+fn standing(ground: &Ground, own: u32) -> Vec<Finding> {
+    let mut found = paths::findings(&ground.devices);
+    found.extend(layout::findings(ground));
+    found.extend(options::findings(&ground.file_system));
+    found.extend(Memory::now().into_iter().flat_map(Memory::findings));
+    found.extend(limits::findings(own, "this program", &ground.devices));
+    if let Some(daemon) = &ground.daemon {
+        found.extend(limits::findings(daemon.pid, "the daemon", &ground.devices));
+        found.extend(Group::of(daemon.pid).map(|group| group.finding(0, "the daemon")));
+    }
+    found
+}
+
+impl Examination {
+    fn judge(&mut self, saved: Option<&Json>) -> Result<(), BenchError> {
+        if let Some(saved) = saved {
+            let unfit = |what| BenchError::Unfit { path: self.ground.path.clone(), what };
+            self.changes = Comparison::of(saved, &self.to_json()).map_err(unfit)?.changes;
+        }
+        let worse: Vec<Change> =
+            self.changes.iter().filter(|change| change.verdict == Changed::Worse).cloned().collect();
+        self.judged = judge::judge(&self.ground, &self.tried, &worse);
+        Ok(())
+    }
+}
+
+/// How long is looked on while nothing is tried.
+const WATCHED: Duration = Duration::from_millis(1200);
+/// A file system that says nothing for so long hangs.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
