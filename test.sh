@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every test of the repository, in at most 25 minutes on two cores. Tests with mounts need root and /dev/fuse.
+# Every test of the repository, in at most 35 minutes on two cores. Tests with mounts need root and /dev/fuse.
 set -eu
 cd "$(dirname "$0")"
 . ./scripts/machine.sh
@@ -24,3 +24,5 @@ cargo run --quiet -p xtask -- tidy
 echo "waiting for the fuzzer"
 wait "$fuzz" || { cat "$fuzz_log"; exit 1; }
 cat "$fuzz_log"
+# It tells who is slow: with nothing beside.
+cargo test --quiet -p holdfast --test doctor -- --ignored
