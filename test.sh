@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 
 need_fuse
 need_disk 12 .
-need_packages fuse3 gcc libc6-dev make git sqlite3 python3 util-linux mount coreutils e2fsprogs xfsprogs btrfs-progs iproute2 procps redis-server
+need_packages fuse3 gcc libc6-dev make git sqlite3 python3 util-linux mount coreutils e2fsprogs xfsprogs btrfs-progs iproute2 procps redis-server librsvg2-bin man-db
 want_juicefs
 need_cargo
 cargo fmt --all --check

@@ -44,8 +44,12 @@ pub enum Command {
     Bench(BenchArgs),
     /// Say why a file system is slow: storage, network, locks, cache, or itself
     Doctor(DoctorArgs),
-    /// Install this binary and the helpers of mount(8) and umount(8)
+    /// Install this binary, the helpers of mount(8) and umount(8), manual pages and completions
     Install(InstallArgs),
+    /// Write manual pages into a directory
+    Man(ManArgs),
+    /// Print completions of a shell
+    Completions(CompletionsArgs),
     /// Look after the kernel's caches of a mount: how a node starts its guard
     #[command(hide = true)]
     Guard(GuardArgs),
@@ -301,7 +305,7 @@ pub struct WatchArgs {
     /// Print one JSON document at the end
     #[arg(long, conflicts_with = "check")]
     pub json: bool,
-    /// Draw a graph into FILE, an SVG, at the end
+    /// Draw a graph into FILE, an SVG or (with rsvg-convert) a PNG, at the end
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Serve metrics for Prometheus at ADDR, like 127.0.0.1:9700, as /metrics
@@ -394,6 +398,21 @@ pub enum BenchCommand {
     Compare(BenchCompareArgs),
 }
 
+impl BenchCommand {
+    /// Where a profile goes.
+    pub fn profile(&self) -> Option<&std::path::Path> {
+        let common = match self {
+            Self::Create(args) => &args.common,
+            Self::Walk(args) => &args.common,
+            Self::Tar(args) => &args.common,
+            Self::Latency(args) | Self::Pingpong(args) => &args.common,
+            Self::All(args) => &args.common,
+            Self::Coherence(_) | Self::Ladder(_) | Self::Compare(_) => return None,
+        };
+        common.profile.as_deref()
+    }
+}
+
 /// What all benchmarks take.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchCommonArgs {
@@ -409,6 +428,9 @@ pub struct BenchCommonArgs {
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
+    /// Write what all CPUs did meanwhile to FILE, which must not exist, as perf(1) records it
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
 }
 
 /// Arguments of `bench create`.
@@ -443,6 +465,20 @@ pub struct BenchWalkArgs {
     /// So many in each directory
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub per_directory: u64,
+    /// Make no tree: each DIR, and that of --local, is the tree to walk, which is only looked at
+    #[arg(long, conflicts_with_all = ["files", "per_directory"])]
+    pub existing: bool,
+    /// See there
+    #[command(flatten)]
+    pub cold: BenchColdArgs,
+}
+
+/// What benchmarks with a cold step take.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchColdArgs {
+    /// A command for sh(1) that mounts the file system anew, run before what is to be cold: its daemon then remembers nothing
+    #[arg(long, value_name = "COMMAND")]
+    pub remount: Option<String>,
 }
 
 /// Arguments of `bench tar`.
@@ -457,6 +493,9 @@ pub struct BenchTarArgs {
     /// Files of that tree
     #[arg(long, value_name = "N", default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub files: u64,
+    /// See there
+    #[command(flatten)]
+    pub cold: BenchColdArgs,
 }
 
 /// Arguments of `bench latency` and `bench pingpong`.
@@ -531,6 +570,9 @@ pub struct BenchAllArgs {
     /// Write NAME.json, NAME.md and NAME.html, which must not exist
     #[arg(long, value_name = "NAME", default_value = "holdfast-bench")]
     pub out: PathBuf,
+    /// See there
+    #[command(flatten)]
+    pub cold: BenchColdArgs,
 }
 
 /// Arguments of `bench compare`.
@@ -548,7 +590,7 @@ pub struct BenchCompareArgs {
 /// Arguments of `install`.
 #[derive(Debug, clap::Args)]
 pub struct InstallArgs {
-    /// The binary goes to PREFIX/bin
+    /// The binary goes to PREFIX/bin, manual pages and completions below PREFIX/share
     #[arg(long, default_value = "/usr/local")]
     pub prefix: PathBuf,
     /// Where mount(8) looks for its helpers
@@ -557,6 +599,20 @@ pub struct InstallArgs {
     /// Remove what install put there
     #[arg(long)]
     pub remove: bool,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// An existing directory, for holdfast.1 and a page for each command
+    pub dir: PathBuf,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// Which shell
+    pub shell: clap_complete::Shell,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -618,10 +674,58 @@ fn rate(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use std::path::Path;
+
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn definitions_are_consistent() {
         super::Args::command().debug_assert();
+    }
+
+    /// Goal: what the documentation tells to type is understood. Method: each line of its examples that begins with our name is parsed.
+    #[test]
+    fn commands_in_the_documentation_are_understood() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut pages = vec![root.join("README.md")];
+        add_pages(&root.join("docs"), &mut pages);
+        let mut count = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            for line in text.lines().filter(|line| line.starts_with("holdfast ")) {
+                if let Err(error) = super::Args::try_parse_from(words(line)) {
+                    panic!("{}: {line}\n{error}", page.display());
+                }
+                count += 1;
+            }
+        }
+        assert!(count > 40, "{count}");
+    }
+
+    fn add_pages(dir: &Path, pages: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => add_pages(&path, pages),
+                false if path.extension().is_some_and(|extension| extension == "md") => pages.push(path),
+                false => {}
+            }
+        }
+    }
+
+    /// As a shell takes them, up to a comment, a pipe or a redirection.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut is_quoted = false;
+        for letter in line.chars() {
+            match letter {
+                '\'' => is_quoted = !is_quoted,
+                '#' | '|' | '>' if !is_quoted => break,
+                ' ' if !is_quoted => words.push(String::new()),
+                letter => words.last_mut().unwrap().push(letter),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
     }
 }

@@ -10,7 +10,9 @@ mod failure;
 mod helper;
 mod launch;
 mod logging;
+mod nodes;
 mod options;
+mod profile;
 mod units;
 
 use std::ffi::OsString;
@@ -68,6 +70,8 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Dump(args) => commands::dump::dump(&args),
         Command::Load(args) => commands::dump::load(&args),
         Command::Install(args) => commands::install::run(&args),
+        Command::Man(args) => commands::manual::man(&args),
+        Command::Completions(args) => commands::manual::completions(&args),
         Command::Watch(args) => commands::watch::run(&args),
         Command::WatchWorker => commands::watch::work(),
         Command::Bench(args) => commands::bench::run(&args),

@@ -231,16 +231,56 @@ fn install_links_the_helpers_and_takes_everything_back() {
     for name in ["mount.holdfast", "mount.fuse.holdfast", "umount.holdfast", "umount.fuse.holdfast"] {
         assert_eq!(fs::read_link(scratch.join("sbin").join(name)).expect("a link"), binary);
     }
+    let share = |name: &str| fs::read_to_string(scratch.join("usr/share").join(name));
+    for page in ["holdfast.1", "holdfast-mount.1", "holdfast-bench-walk.1", "holdfast-quota-set.1"] {
+        let text = share(&format!("man/man1/{page}")).expect("installed");
+        assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    for name in [
+        "bash-completion/completions/holdfast",
+        "zsh/site-functions/_holdfast",
+        "fish/vendor_completions.d/holdfast.fish",
+    ] {
+        assert!(share(name).expect("installed").contains("remount"), "{name}");
+    }
     let (code, _) = code_and_error(&run_as(&scratch.join("sbin/mount.holdfast"), &["x", "y"], &scratch.0));
     assert_eq!(code, 32);
     assert!(run_as(&binary, &[&args[..], &["--remove"]].concat(), &scratch.0).status.success());
     assert!(!binary.exists());
     assert_eq!(fs::read_dir(scratch.join("sbin")).expect("listed").count(), 0);
+    assert_eq!(fs::read_dir(scratch.join("usr/share/man/man1")).expect("listed").count(), 0);
+    assert!(share("zsh/site-functions/_holdfast").is_err());
 
     fs::write(scratch.join("sbin/mount.holdfast"), "somebody else's").expect("written");
     let (code, error) = code_and_error(&holdfast(&args, &scratch.0));
     assert!(code == 1 && error.contains("not ours"), "{error}");
     assert!(!binary.exists(), "nothing was changed");
+}
+
+/// Goal: pages that man(1) shows and completions that a shell takes. Method: man(1)'s own warnings, where it is there; bash sources and completes.
+#[test]
+fn pages_and_completions_are_of_use() {
+    let scratch = Scratch::new();
+    assert!(holdfast(&["man", "."], &scratch.0).status.success());
+    for entry in fs::read_dir(&scratch.0).expect("listed").flatten() {
+        let page = entry.path();
+        let Ok(output) =
+            Command::new("man").args(["--warnings", "-l"]).arg(&page).env("MANWIDTH", "120").output()
+        else {
+            println!("SKIPPED: no man(1)");
+            break;
+        };
+        assert!(output.status.success() && output.stderr.is_empty(), "{}: {output:?}", page.display());
+    }
+    let completions = holdfast(&["completions", "bash"], &scratch.0);
+    fs::write(scratch.join("c"), &completions.stdout).expect("written");
+    let script = ". ./c; COMP_WORDS=(holdfast bench lat); COMP_CWORD=2; _holdfast holdfast lat bench; echo ${COMPREPLY[@]}";
+    let output =
+        Command::new("bash").args(["-c", script]).current_dir(&scratch.0).output().expect("bash is there");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "latency\n", "{output:?}");
+    let (code, error) = code_and_error(&holdfast(&["man", "nowhere"], &scratch.0));
+    assert!(code == 2 && error.contains("nowhere/holdfast.1: No such file"), "{error}");
+    assert_eq!(code_and_error(&holdfast(&["completions", "dos"], &scratch.0)).0, 2);
 }
 
 #[test]

@@ -64,8 +64,10 @@ pub enum WatchError {
     Signals(#[source] io::Error),
     #[error("{address}: metrics cannot be served there")]
     Listen { address: String, source: io::Error },
-    #[error("{}: graphs are SVG only; give a name that ends in .svg", .0.display())]
+    #[error("{}: graphs are SVG or PNG: give a name that ends in .svg or .png", .0.display())]
     PlotKind(PathBuf),
+    #[error("{}: a PNG is made by rsvg-convert (package librsvg2-bin), which is missing or fails; .svg needs nothing", .0.display())]
+    NoConverter(PathBuf),
     #[error("no watch at {} answers", path.display())]
     NoAnswer { path: PathBuf, source: io::Error },
     #[error("the watch at {} does not watch {target}", path.display())]
@@ -232,6 +234,8 @@ pub fn replay(path: &Path, output: Output, plot: Option<&Path>) -> Result<Ended,
 fn check_plot(path: &Path) -> Result<(), WatchError> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("svg") => Ok(()),
+        Some("png") if plot::can_convert() => Ok(()),
+        Some("png") => Err(WatchError::NoConverter(path.to_owned())),
         Some(_) | None => Err(WatchError::PlotKind(path.to_owned())),
     }
 }
@@ -364,7 +368,7 @@ impl Run {
 
     fn plot(&self, path: Option<&Path>) -> Result<(), WatchError> {
         let Some(path) = path else { return Ok(()) };
-        std::fs::write(path, plot::svg(&self.watch))
+        plot::write(path, &plot::svg(&self.watch))
             .map_err(|source| WatchError::Write { path: path.to_owned(), source })
     }
 

@@ -16,6 +16,7 @@ mod answers;
 pub mod bench;
 mod beneath;
 mod check;
+mod daemon;
 pub mod doctor;
 mod event;
 mod front;

@@ -1,6 +1,9 @@
-//! Graphs as SVG: a panel for each target, time to the right, delay upwards on a logarithmic scale.
+//! Graphs as SVG, and as PNG by rsvg-convert(1): a panel for each target, time to the right, delay upwards on a logarithmic scale.
 
 use std::fmt::Write;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::units::{show_delay, show_time};
 use crate::watch::{Point, TargetState, Watch};
@@ -26,6 +29,30 @@ pub(crate) fn svg(watch: &Watch) -> String {
     times(&mut out, &scale, HEAD + targets.len() as f64 * PANEL);
     out += "</svg>\n";
     out
+}
+
+/// Whether there is a program that makes a PNG of an SVG.
+pub(crate) fn can_convert() -> bool {
+    let mut command = Command::new(CONVERTER);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Writes a picture, as a PNG if the name says so.
+pub(crate) fn write(path: &Path, svg: &str) -> io::Result<()> {
+    if path.extension().is_none_or(|extension| extension != "png") {
+        return std::fs::write(path, svg);
+    }
+    let mut child = Command::new(CONVERTER)
+        .args(["--format=png", "--zoom=2", "--output"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()?;
+    let written = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(svg.as_bytes()));
+    match child.wait()?.success() {
+        true => written,
+        false => Err(io::Error::other(format!("{CONVERTER} failed"))),
+    }
 }
 
 fn legend(out: &mut String) {
@@ -166,6 +193,8 @@ const HEAD: f64 = 74.0;
 const PANEL: f64 = 220.0;
 const GAP: f64 = 40.0;
 const FOOT: f64 = 10.0;
+
+const CONVERTER: &str = "rsvg-convert";
 
 #[cfg(test)]
 mod tests {

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use probe::bench::{
-    All, BenchError, Call, Coherence, Companion, Comparison, Create, Directories, INTERRUPTED_CODE, Ladder,
-    Latency, Report, Stage, Tar, Turns, Walk,
+    All, BenchError, Call, Coherence, Comparison, Create, Daemons, Directories, INTERRUPTED_CODE, Ladder,
+    Latency, Report, Stage, Tar, Tree, Turns, Walk,
 };
-use volume::{Volume, sources};
 
 use crate::args::{
     BenchAllArgs, BenchArgs, BenchCommand, BenchCommonArgs, BenchCompareArgs, BenchCreateArgs,
     BenchLadderArgs, BenchLatencyArgs, BenchTarArgs, BenchWalkArgs,
 };
-use crate::backend;
 use crate::failure::{Failure, with_causes};
+use crate::nodes::Nodes;
+use crate::profile::Profile;
 
 /// Measures, and prints the report.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -43,7 +43,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchCommand::Compare(args) => return compare(args),
     };
     let mut stage = stage(mounts)?;
+    stage.daemons = Daemons::of(mounts);
+    let profile = args.what.profile().map(Profile::begin).transpose()?;
     let result = bench(&mut stage);
+    drop(profile);
     (stage.progress)("");
     let report = result.map_err(failure)?;
     match is_json {
@@ -53,7 +56,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     refuse_stale(report.stale())
 }
 
-pub(super) fn failure(error: BenchError) -> Failure {
+pub fn failure(error: BenchError) -> Failure {
     match error {
         BenchError::Interrupted => {
             Failure { message: "interrupted".to_owned(), code: INTERRUPTED_CODE as u8 }
@@ -69,7 +72,7 @@ fn refuse_stale(stale: u64) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
+pub fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
     let own = std::env::current_exe().map_err(|error| Failure::unwatched(format!("own program: {error}")))?;
     Ok(Stage {
         worker: Box::new(move || {
@@ -78,6 +81,8 @@ pub(super) fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
             command
         }),
         companion: Box::new(Nodes::of(mounts)),
+        // Looking for them asks the file system, which may not answer: the doctor does without.
+        daemons: Daemons::default(),
         progress: progress(),
         version: env!("CARGO_PKG_VERSION"),
     })
@@ -85,7 +90,8 @@ pub(super) fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
 
 /// Runs all, and writes what they have found. Where that goes is made before: hours of measuring must not be in vain.
 fn all(args: &BenchAllArgs) -> Result<(), Failure> {
-    let BenchCommonArgs { mounts, local, runs, json } = args.common.clone();
+    let BenchCommonArgs { mounts, local, runs, json, profile } = args.common.clone();
+    let profile = profile.as_deref().map(Profile::begin).transpose()?;
     let mut files = Vec::new();
     for kind in ["json", "md", "html"] {
         let mut name = args.out.clone().into_os_string();
@@ -100,13 +106,15 @@ fn all(args: &BenchAllArgs) -> Result<(), Failure> {
         }
     }
     let mut stage = stage(&mounts)?;
-    let all = All { mounts, local, runs, scale: args.scale };
+    stage.daemons = Daemons::of(&mounts);
+    let all = All { mounts, local, runs, scale: args.scale, remount: args.cold.remount.clone() };
     let tell = |report: &Report| {
         if !json {
             println!("{}", report.to_text());
         }
     };
     let result = all.run(&mut stage, tell);
+    drop(profile);
     (stage.progress)("");
     let reports = result.map_err(|error| {
         remove(&files);
@@ -148,13 +156,18 @@ fn create(args: &BenchCreateArgs) -> Bench {
 
 fn walk(args: &BenchWalkArgs) -> Bench {
     let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
-    let walk = Walk { mounts, local, files: args.files, per_directory: args.per_directory, runs };
+    let tree = match args.existing {
+        true => Tree::There,
+        false => Tree::Made { files: args.files, per_directory: args.per_directory },
+    };
+    let walk = Walk { mounts, local, tree, runs, remount: args.cold.remount.clone() };
     Box::new(move |stage| walk.run(stage))
 }
 
 fn tar(args: &BenchTarArgs) -> Bench {
     let BenchCommonArgs { mounts, local, runs, .. } = args.common.clone();
-    let tar = Tar { mounts, local, archive: args.archive.clone(), files: args.files, runs };
+    let (archive, remount) = (args.archive.clone(), args.cold.remount.clone());
+    let tar = Tar { mounts, local, archive, files: args.files, runs, remount };
     Box::new(move |stage| tar.run(stage))
 }
 
@@ -206,66 +219,4 @@ fn progress() -> Box<dyn Fn(&str)> {
             eprint!("\r\x1b[K{what}");
         }
     })
-}
-
-/// The nodes behind those of the mount points that are Holdfast's.
-pub(super) struct Nodes(Vec<(Volume, String)>);
-
-impl Nodes {
-    pub fn of(paths: &[PathBuf]) -> Self {
-        let node = |path: &PathBuf| {
-            let path = std::fs::canonicalize(path).ok()?;
-            let entry = path.ancestors().find_map(mount_at)?;
-            let volume = Volume::open(&entry.source).ok()?;
-            Some((volume, entry.control_socket()))
-        };
-        Self(paths.iter().filter_map(node).collect())
-    }
-}
-
-fn mount_at(path: &Path) -> Option<sources::MountEntry> {
-    sources::find(path).ok()?.filter(sources::MountEntry::is_holdfast)
-}
-
-impl Nodes {
-    /// What each of them counts. None if one cannot be asked: a part would mislead.
-    pub fn documents(&self) -> Option<Vec<serde_json::Value>> {
-        self.0.iter().map(|(volume, socket)| backend::ask(volume, socket, "stat").ok()).collect()
-    }
-}
-
-impl Companion for Nodes {
-    /// Of all nodes together.
-    fn counters(&mut self) -> Option<Vec<(String, u64)>> {
-        let mut all: Vec<(String, u64)> = Vec::new();
-        for document in self.documents()? {
-            for (metric, name) in COUNTED {
-                for (kind, count) in document["by_label"][metric].as_object()? {
-                    let name = format!("{name} {kind}");
-                    let count = count.as_u64().unwrap_or(0);
-                    match all.iter_mut().find(|(other, _)| *other == name) {
-                        Some((_, sum)) => *sum += count,
-                        None => all.push((name, count)),
-                    }
-                }
-            }
-        }
-        (!self.0.is_empty()).then_some(all)
-    }
-}
-
-/// What is counted for each operation, and what it is called.
-const COUNTED: [(&str, &str); 2] = [("fuse_requests_total", "request"), ("messages_sent_total", "message")];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_counted_is_a_metric() {
-        let document = obs::Metrics::new().snapshot().to_json();
-        for (metric, _) in COUNTED {
-            assert!(document["by_label"][metric].is_object(), "{metric}");
-        }
-    }
 }

@@ -8,8 +8,9 @@ use probe::doctor::{Doctor, Inside};
 use serde_json::Value as Json;
 
 use crate::args::DoctorArgs;
-use crate::commands::bench::{Nodes, failure, stage};
+use crate::commands::bench::{failure, stage};
 use crate::failure::Failure;
+use crate::nodes::Nodes;
 
 /// Examines, prints what was found, and ends with what it comes to.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {

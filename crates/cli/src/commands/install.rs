@@ -1,4 +1,4 @@
-//! `holdfast install`: the binary, and links to it under the names that mount(8) and umount(8) look for.
+//! `holdfast install`: the binary, links to it under the names that mount(8) and umount(8) look for, manual pages and completions.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use crate::args::InstallArgs;
+use crate::commands::manual;
 use crate::failure::Failure;
 
 /// Names by which mount(8) and umount(8) find us, for the types `holdfast` and `fuse.holdfast`.
@@ -19,7 +20,11 @@ pub fn run(args: &InstallArgs) -> Result<(), Failure> {
     for name in HELPERS {
         check_helper(&args.helper_dir.join(name))?;
     }
+    let files = manual::files().map_err(Failure::unable)?;
     if args.remove {
+        for (path, _) in files {
+            remove(&args.prefix.join(path))?;
+        }
         for name in HELPERS {
             remove(&args.helper_dir.join(name))?;
         }
@@ -38,6 +43,18 @@ pub fn run(args: &InstallArgs) -> Result<(), Failure> {
             .map_err(|error| Failure::unable(format!("{}: {error}", helper.display())))?;
         println!("{} -> {}", helper.display(), binary.display());
     }
+    for (path, content) in files {
+        install_file(&args.prefix.join(path), &content)?;
+    }
+    Ok(())
+}
+
+fn install_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    if let Some(dir) = path.parent() {
+        create_directory(dir)?;
+    }
+    fs::write(path, content).map_err(|error| Failure::unable(format!("{}: {error}", path.display())))?;
+    println!("{}", path.display());
     Ok(())
 }
 

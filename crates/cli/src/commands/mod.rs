@@ -6,6 +6,7 @@ pub mod dump;
 pub mod format;
 pub mod fsck;
 pub mod install;
+pub mod manual;
 pub mod mount;
 pub mod quota;
 pub mod scrub;

@@ -1,6 +1,11 @@
 //! `holdfast bench` as people run it: on the file systems there are, on two mounts of a volume, on what cannot be measured, and stopped
 //! in the middle.
 
+mod cold;
+mod juicefs;
+#[path = "../place/juicefs.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod other;
 #[path = "../place/pair.rs"]
 mod pair;
 #[path = "../place/mod.rs"]
@@ -121,12 +126,16 @@ fn two_mounts_of_a_volume_are_measured_together() {
     ]);
     assert_eq!(counts(&own), [300; 4]);
     let walked = measured(&["walk", a, b, "--files", "500", "--per-directory", "100", "--runs", "1"]);
-    assert_eq!(counts(&walked), [505, 505, 505, 505, 505, 505, 500, 505, 1010]);
+    assert_eq!(counts(&walked), [505, 505, 505, 505, 505, 505, 500, 505, 1010, 505]);
+    assert_eq!(figures(&walked).last(), Some(&"from a new node"));
     let base = text(&scratch.join("")).to_owned();
     sh(&format!("cd {base} && mkdir t && touch t/1 t/2 t/3 && tar -cf src.tar t")).expect("packed");
     let unpacked = measured(&["tar", a, b, "--archive", text(&scratch.join("src.tar")), "--runs", "1"]);
-    assert_eq!(figures(&unpacked), ["unpack", "du", "du again", "cold du", "du from the other", "remove"]);
-    assert_eq!(counts(&unpacked), [4; 6]);
+    assert_eq!(
+        figures(&unpacked),
+        ["unpack", "du", "du again", "cold du", "du from the other", "du from a new node", "remove"]
+    );
+    assert_eq!(counts(&unpacked), [4; 7]);
     let seen = measured(&["coherence", a, b, "--rounds", "30"]);
     assert_eq!(counts(&seen), [30; 15]);
     assert!(
@@ -265,7 +274,7 @@ fn all_benchmarks_make_one_report() {
         .iter()
         .filter_map(|report| report["bench"].as_str())
         .collect();
-    assert_eq!(benches, ["create", "tar", "walk", "latency", "pingpong", "coherence"]);
+    assert_eq!(benches, ["create", "tar", "walk", "latency", "ladder", "pingpong", "coherence"]);
     let read = |kind: &str| std::fs::read_to_string(format!("{out}.{kind}")).expect("written");
     assert_eq!(serde_json::from_str::<Json>(&read("json")).expect("JSON"), document);
     let (markdown, html) = (read("md"), read("html"));

@@ -85,8 +85,12 @@ fn two_mounts_that_fight_and_a_starved_daemon() {
     let document = always("healthy", &[a, "--peer", b]);
     let pid = document["ground"]["daemon"]["pid"].as_u64().expect("a daemon");
     let fight = Fight::between(&dirs);
-    let document = always("locks", &[a]);
-    assert!(reasons(&document).contains("names in this directory"), "{document:#}");
+    let found = reasons(&always("locks", &[a]));
+    // By what it tried, or, where that differs too much from time to time, by what the nodes count.
+    assert!(
+        ["names in this directory", "given up in a second"].iter().any(|what| found.contains(what)),
+        "{found}"
+    );
     let document = judged(&doctor(&[a, "--passive"]), "locks");
     assert!(reasons(&document).contains("given up in a second"), "{document:#}");
     assert!(fight.rounds() > 100, "they fight");

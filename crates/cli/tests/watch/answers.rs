@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::place::Scratch;
+use crate::place::{Scratch, sh};
 use crate::slow_disk::SlowDisk;
 use crate::{Running, text, wait_for, watch};
 
@@ -161,4 +161,15 @@ fn a_graph_is_drawn_live_and_from_a_recording() {
     let picture = std::fs::read_to_string(&live).expect("drawn");
     assert!(picture.starts_with("<svg ") && picture.matches("<polyline").count() == 4, "{picture}");
     assert_eq!(std::fs::read_to_string(&replayed).expect("drawn"), picture);
+    let drawn = scratch.join("drawn.png");
+    let output = watch(&["--replay", text(&record), "--plot", text(&drawn)]);
+    if sh("command -v rsvg-convert").is_err() {
+        println!("SKIPPED: no rsvg-convert");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && error.contains("librsvg2-bin"), "{output:?}");
+        return;
+    }
+    assert!(output.status.success(), "{output:?}");
+    let picture = std::fs::read(&drawn).expect("drawn");
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000, "{} bytes", picture.len());
 }

@@ -5,6 +5,9 @@
 
 mod answers;
 mod file_systems;
+#[path = "../place/juicefs.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod juicefs;
 #[path = "../place/mod.rs"]
 mod place;
 mod refusals;

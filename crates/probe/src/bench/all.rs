@@ -6,7 +6,8 @@ use serde_json::{Value as Json, json};
 
 use crate::bench::page;
 use crate::bench::{
-    BenchError, Call, Coherence, Create, Directories, Kind, Latency, Report, Stage, Tar, Turns, Walk,
+    BenchError, Call, Coherence, Create, Directories, Kind, Ladder, Latency, Report, Stage, Tar, Tree, Turns,
+    Walk,
 };
 
 /// Where all is measured, and how much.
@@ -20,6 +21,8 @@ pub struct All {
     pub runs: u32,
     /// Of the numbers of names, files and calls that each benchmark has by default.
     pub scale: f64,
+    /// A command that mounts the file system anew.
+    pub remount: Option<String>,
 }
 
 /// What they have found.
@@ -53,10 +56,22 @@ impl All {
             kinds: Kind::ALL.to_vec(),
             runs,
         };
-        let (files, per_directory) = (scaled(WALK), PER_DIRECTORY);
-        let walk = Walk { mounts: mounts.clone(), local: local.clone(), files, per_directory, runs };
-        let tar =
-            Tar { mounts: mounts.clone(), local: local.clone(), archive: None, files: scaled(TAR), runs };
+        let tree = Tree::Made { files: scaled(WALK), per_directory: PER_DIRECTORY };
+        let remount = self.remount.clone();
+        let walk =
+            Walk { mounts: mounts.clone(), local: local.clone(), tree, runs, remount: remount.clone() };
+        let (archive, files) = (None, scaled(TAR));
+        let tar = Tar { mounts: mounts.clone(), local: local.clone(), archive, files, runs, remount };
+        let ladder = Ladder {
+            mounts: mounts.clone(),
+            device: None,
+            destroy: None,
+            local: local.clone(),
+            layers: Vec::new(),
+            alone: None,
+            size: ((LADDER as f64 * self.scale) as u64).max(LADDER_MIN),
+            runs,
+        };
         let mut reports = Vec::new();
         let mut keep = |report: Report| {
             tell(&report);
@@ -66,6 +81,7 @@ impl All {
         keep(tar.run(stage)?);
         keep(walk.run(stage)?);
         keep(calls(Turns::One).run(stage)?);
+        keep(ladder.run(stage)?);
         if mounts.len() > 1 {
             keep(calls(Turns::Both).run(stage)?);
             keep(Coherence { mounts: mounts.clone(), rounds: scaled(ROUNDS) }.run(stage)?);
@@ -102,5 +118,8 @@ const PER_DIRECTORY: u64 = 1_000;
 const TAR: u64 = 16_000;
 const LATENCY: u64 = 1_000;
 const ROUNDS: u64 = 300;
+/// Bytes.
+const LADDER: u64 = 1 << 30;
+const LADDER_MIN: u64 = 4 << 20;
 /// Fewer are nothing.
 const LEAST: u64 = 20;

@@ -43,8 +43,8 @@ pub(crate) struct Done {
     pub count: u64,
     /// From the beginning of the first to the end of the last.
     pub seconds: f64,
-    /// Of all workers.
-    pub cpu_seconds: f64,
+    /// CPU time of all workers in their own code.
+    pub user_seconds: f64,
     /// Of all workers, by seconds since the common beginning.
     pub series: Vec<u64>,
     /// Of all calls that were timed, in nanoseconds.
@@ -185,7 +185,7 @@ impl Done {
         Self {
             count: outcomes.iter().map(|outcome| outcome.count).sum(),
             seconds: (ended - begun) as f64 / 1e9,
-            cpu_seconds: outcomes.iter().map(|outcome| outcome.cpu_ns).sum::<u64>() as f64 / 1e9,
+            user_seconds: outcomes.iter().map(|outcome| outcome.user_ns).sum::<u64>() as f64 / 1e9,
             series: (0..len).map(of_second).collect(),
             delays: outcomes.iter().flat_map(|outcome| outcome.delays.iter().copied()).collect(),
             seen: outcomes.iter().flat_map(|outcome| outcome.seen.clone()).collect(),

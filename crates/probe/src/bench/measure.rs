@@ -10,13 +10,39 @@ use crate::bench::report::{CpuShare, Figure, Unit, median};
 use crate::bench::stream::BLOCK;
 use crate::bench::task::Work;
 use crate::bench::{BenchError, Stage};
+use crate::daemon::Daemon;
 
 /// What one step of one run has shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     pub done: Done,
     pub cpu: Cpu,
+    /// CPU time of the daemons in their own code; none of a file system of the kernel's.
+    pub daemon_seconds: Option<f64>,
     pub counters: Vec<(String, u64)>,
+}
+
+/// The processes that answer for file systems, where others than the kernel do.
+#[derive(Clone, Debug, Default)]
+pub struct Daemons(Vec<Daemon>);
+
+impl Daemons {
+    /// Of the file systems that these paths are on.
+    pub fn of(paths: &[PathBuf]) -> Self {
+        let mut all: Vec<Daemon> = Vec::new();
+        for daemon in paths.iter().filter_map(|path| Daemon::of(path)) {
+            if !all.contains(&daemon) {
+                all.push(daemon);
+            }
+        }
+        Self(all)
+    }
+
+    /// CPU time of all of them in their own code. None if there is none, or it cannot be told.
+    fn user_seconds(&self) -> Option<f64> {
+        let seconds = self.0.iter().map(Daemon::user_seconds).sum();
+        if self.0.is_empty() { None } else { seconds }
+    }
 }
 
 /// Has the crew do the tasks, all at once.
@@ -25,14 +51,16 @@ pub(crate) fn measure(
     stage: &mut Stage<'_>,
     tasks: Vec<(PathBuf, Work)>,
 ) -> Result<Shown, BenchError> {
-    let (counted, cpu) = (stage.companion.counters(), Cpu::now());
+    let (counted, cpu, daemons) = (stage.companion.counters(), Cpu::now(), stage.daemons.user_seconds());
     let done = crew.run(tasks)?;
     let cpu = Cpu::now().since(cpu);
+    let daemon_seconds =
+        daemons.zip(stage.daemons.user_seconds()).map(|(before, after)| (after - before).max(0.0));
     let counters = match (counted, stage.companion.counters()) {
         (Some(before), Some(after)) => risen(&before, after),
         _ => Vec::new(),
     };
-    Ok(Shown { done, cpu, counters })
+    Ok(Shown { done, cpu, daemon_seconds, counters })
 }
 
 /// What has risen.
@@ -72,10 +100,14 @@ impl Figure {
             values,
             local: beside.iter().map(value).collect(),
             count,
-            cpu_us: CpuShare {
-                asking: each(typical.done.cpu_seconds),
-                user: each(typical.cpu.user_seconds),
-                system: each(typical.cpu.system_seconds),
+            cpu_us: {
+                let (client, daemon) = (typical.done.user_seconds, typical.daemon_seconds);
+                CpuShare {
+                    client: each(client),
+                    daemon: daemon.map(each),
+                    kernel: each(typical.cpu.system_seconds),
+                    others: each((typical.cpu.user_seconds - client - daemon.unwrap_or(0.0)).max(0.0)),
+                }
             },
             series: typical.done.series,
             delays: all_delays(shown),

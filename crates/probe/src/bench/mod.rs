@@ -32,7 +32,7 @@ mod walk;
 mod worker;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use thiserror::Error;
@@ -46,19 +46,37 @@ pub use crew::INTERRUPTED_CODE;
 pub use delays::Delays;
 pub use ladder::{Ladder, Layer};
 pub use latency::{Latency, Turns};
+pub use measure::Daemons;
 pub use report::{CpuShare, Figure, Report, Shares, Unit};
 pub use tar::Tar;
 pub use task::Kind;
-pub use walk::Walk;
+pub use walk::{Tree, Walk};
 pub use worker::bench_work;
 
-/// What is run beside every step, to be put into the report: a file system's own counters.
+/// Who knows the file system that is measured.
 pub trait Companion {
-    /// Its counters now, by name; they only rise. `None` if there are none to be had.
+    /// Its own counters now, by name; they only rise. `None` if there are none to be had.
     fn counters(&mut self) -> Option<Vec<(String, u64)>>;
+
+    /// Mounts it once more where nothing of it is known, and returns where `dir`, which is on it, is there. `None` if it cannot be.
+    ///
+    /// # Errors
+    ///
+    /// What failed.
+    fn mount(&mut self, dir: &Path) -> Result<Option<PathBuf>, String>;
+
+    /// Takes off what [`mount`](Self::mount) has mounted.
+    ///
+    /// # Errors
+    ///
+    /// What failed.
+    fn unmount(&mut self) -> Result<(), String>;
+
+    /// Hears that it has been mounted anew, at the same places.
+    fn has_remounted(&mut self);
 }
 
-/// No counters.
+/// Of a file system that nobody knows.
 #[derive(Debug)]
 pub struct Nobody;
 
@@ -66,14 +84,26 @@ impl Companion for Nobody {
     fn counters(&mut self) -> Option<Vec<(String, u64)>> {
         None
     }
+
+    fn mount(&mut self, _dir: &Path) -> Result<Option<PathBuf>, String> {
+        Ok(None)
+    }
+
+    fn unmount(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn has_remounted(&mut self) {}
 }
 
 /// What a benchmark needs from who runs it.
 pub struct Stage<'a> {
     /// Starts a worker.
     pub worker: Box<dyn Fn() -> Command + 'a>,
-    /// Counts beside it.
+    /// Knows the file system.
     pub companion: Box<dyn Companion + 'a>,
+    /// Of the file system.
+    pub daemons: Daemons,
     /// Told what is being done.
     pub progress: Box<dyn Fn(&str) + 'a>,
     /// Version of the program, for the report.

@@ -36,8 +36,7 @@ pub struct Figure {
     pub local: Vec<f64>,
     /// How many were made, looked at or read, in one run.
     pub count: u64,
-    /// CPU time for one of them in microseconds, medians: of the processes that asked, and of everything on the machine in its own code
-    /// and in the kernel.
+    /// CPU time for one of them in microseconds, of the run that is the median.
     pub cpu_us: CpuShare,
     /// How many in each second, of the run that is the median.
     pub series: Vec<u64>,
@@ -63,12 +62,14 @@ pub struct Shares {
 /// See [`Figure::cpu_us`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuShare {
-    /// Of the processes that asked, in their own code and in the kernel on their behalf.
-    pub asking: f64,
-    /// Of everybody, in their own code.
-    pub user: f64,
+    /// Of the processes that asked, in their own code.
+    pub client: f64,
+    /// Of the file system's daemons, in their own code; none of a file system that is the kernel's own.
+    pub daemon: Option<f64>,
     /// Of the kernel, on behalf of anybody.
-    pub system: f64,
+    pub kernel: f64,
+    /// Of everybody else on the machine, in their own code.
+    pub others: f64,
 }
 
 impl Figure {
@@ -122,7 +123,7 @@ impl Figure {
             "spread": self.spread(),
             "local": if self.local.is_empty() { Json::Null } else { local },
             "ratio": self.ratio(),
-            "cpu_us": { "asking": self.cpu_us.asking, "user": self.cpu_us.user, "system": self.cpu_us.system },
+            "cpu_us": self.cpu_us.to_json(),
             "per_second": self.series,
             "delays": self.delays.as_ref().map(Delays::to_json),
             "of_raw": self.shares.and_then(|shares| shares.of_raw),
@@ -130,6 +131,13 @@ impl Figure {
             "local_delays": self.local_delays.as_ref().map(Delays::to_json),
             "counters_each": counters,
         })
+    }
+}
+
+impl CpuShare {
+    fn to_json(self) -> Json {
+        let Self { client, daemon, kernel, others } = self;
+        json!({ "client": client, "daemon": daemon, "kernel": kernel, "others": others })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::bench::report::Report;
-use crate::bench::sequence::{By, Sequence, Step};
+use crate::bench::sequence::{By, Ground, Sequence, Step};
 use crate::bench::task::Work;
 use crate::bench::{BenchError, Stage};
 
@@ -22,6 +22,8 @@ pub struct Tar {
     pub files: u64,
     /// How often.
     pub runs: u32,
+    /// A command that mounts the file system anew.
+    pub remount: Option<String>,
 }
 
 impl Tar {
@@ -47,6 +49,7 @@ impl Tar {
             Step::new("du again", By::First, Work::Walk),
             Step::new("cold du", By::First, Work::Walk).cold(),
             Step::new("du from the other", By::Last, Work::Walk),
+            Step::new("du from a new node", By::New, Work::Walk).cold(),
             Step::new("remove", By::First, Work::Empty),
         ];
         let sequence = Sequence {
@@ -55,8 +58,8 @@ impl Tar {
             local: self.local.as_ref(),
             runs: self.runs,
             steps,
-            inodes: self.files + self.files / 10,
-            bytes_each: FILE_BYTES,
+            ground: Ground::New { inodes: self.files + self.files / 10, bytes_each: FILE_BYTES },
+            remount: self.remount.as_deref(),
             settings: json!({
                 "mounts": self.mounts.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
                 "local": self.local.as_ref().map(|path| path.to_string_lossy()),

@@ -115,8 +115,8 @@ pub(crate) struct Outcome {
     /// By the monotonic clock.
     pub begun_ns: u64,
     pub ended_ns: u64,
-    /// CPU time of the worker, in its own code and in the kernel on its behalf.
-    pub cpu_ns: u64,
+    /// CPU time of the worker in its own code: whole ticks.
+    pub user_ns: u64,
     /// `count` of each second since the beginning; the last one is not a whole one.
     pub series: Vec<u64>,
     /// Of calls that were timed, in nanoseconds.
@@ -218,7 +218,7 @@ impl Outcome {
             "count": self.count,
             "begun_ns": self.begun_ns,
             "ended_ns": self.ended_ns,
-            "cpu_ns": self.cpu_ns,
+            "user_ns": self.user_ns,
             "series": self.series,
             "delays": self.delays,
             "seen": self.seen.iter().map(|seen| json!([seen.kind, seen.stale, seen.of])).collect::<Vec<_>>(),
@@ -239,7 +239,7 @@ impl Outcome {
             count: document["count"].as_u64()?,
             begun_ns: document["begun_ns"].as_u64()?,
             ended_ns: document["ended_ns"].as_u64()?,
-            cpu_ns: document["cpu_ns"].as_u64()?,
+            user_ns: document["user_ns"].as_u64()?,
             series: numbers("series")?,
             delays: numbers("delays")?,
             seen: document["seen"].as_array()?.iter().map(seen).collect::<Option<_>>()?,
@@ -305,7 +305,7 @@ mod tests {
             count: 1,
             begun_ns: 2,
             ended_ns: 3,
-            cpu_ns: 4,
+            user_ns: 4,
             series: vec![5, 6],
             delays: vec![7],
             seen,

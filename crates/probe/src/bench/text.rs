@@ -36,7 +36,7 @@ impl Report {
         _ = writeln!(
             text,
             "{:width$} {:>13} {:>6} {:>11} {:>13} {:>6} {:>9} {:>9} {:>9}",
-            "", "", "spread", "each", self.beside, "ratio", "asking", "user", "kernel"
+            "", "", "spread", "each", self.beside, "ratio", "client", "daemon", "kernel"
         );
         for figure in &self.figures {
             let local = if figure.local.is_empty() {
@@ -44,19 +44,19 @@ impl Report {
             } else {
                 show(figure.unit, median(&figure.local))
             };
-            let CpuShare { asking, user, system } = figure.cpu_us;
+            let CpuShare { client, daemon, kernel, .. } = figure.cpu_us;
             _ = writeln!(
                 text,
-                "{:width$} {:>13} {:>5.0}% {:>8.1} us {:>13} {:>6} {:>6.1} us {:>6.1} us {:>6.1} us",
+                "{:width$} {:>13} {:>5.0}% {:>8.1} us {:>13} {:>6} {:>6.1} us {:>9} {:>6.1} us",
                 figure.name,
                 show(figure.unit, figure.median()),
                 figure.spread() * 100.0,
                 figure.each_seconds() * 1e6,
                 local,
                 ratio(figure),
-                asking,
-                user,
-                system,
+                client,
+                daemon.map_or_else(String::new, |daemon| format!("{daemon:.1} us")),
+                kernel,
             );
             write_counters(text, width, figure);
         }
@@ -66,19 +66,20 @@ impl Report {
         _ = writeln!(
             text,
             "{:width$} {:>12} {:>6} {:>8} {:>8} {:>11} {:>11}",
-            "", "", "spread", "of raw", "of below", "user/MiB", "kernel/MiB"
+            "", "", "spread", "of raw", "of below", "daemon/MiB", "kernel/MiB"
         );
         for figure in &self.figures {
             let Shares { of_raw, of_below } = figure.shares.unwrap_or_default();
-            let CpuShare { user, system, .. } = figure.cpu_us;
+            let CpuShare { daemon, kernel, .. } = figure.cpu_us;
             _ = writeln!(
                 text,
-                "{:width$} {:>12} {:>5.0}% {:>8} {:>8} {user:>8.0} us {system:>8.0} us",
+                "{:width$} {:>12} {:>5.0}% {:>8} {:>8} {:>11} {kernel:>8.0} us",
                 figure.name,
                 show(figure.unit, figure.median()),
                 figure.spread() * 100.0,
                 share(of_raw),
                 share(of_below),
+                daemon.map_or_else(String::new, |daemon| format!("{daemon:.0} us")),
             );
             write_counters(text, width, figure);
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::bench::report::Report;
-use crate::bench::sequence::{By, Sequence, Step};
+use crate::bench::sequence::{By, Ground, Sequence, Step};
 use crate::bench::task::Work;
 use crate::bench::{BenchError, Stage};
 
@@ -17,12 +17,26 @@ pub struct Walk {
     pub mounts: Vec<PathBuf>,
     /// A directory of a local file system, for the same tree by turns with it.
     pub local: Option<PathBuf>,
-    /// Regular files of the tree.
-    pub files: u64,
-    /// So many in each directory.
-    pub per_directory: u64,
+    /// Which tree.
+    pub tree: Tree,
     /// How often.
     pub runs: u32,
+    /// A command that mounts the file system anew.
+    pub remount: Option<String>,
+}
+
+/// A tree to walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tree {
+    /// One that is made for it, of regular files.
+    Made {
+        /// So many.
+        files: u64,
+        /// Of them in each directory.
+        per_directory: u64,
+    },
+    /// The one that is at the mount points, or the directories below them. It is only looked at.
+    There,
 }
 
 impl Walk {
@@ -32,35 +46,61 @@ impl Walk {
     ///
     /// [`BenchError`]; what was made is removed.
     pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
-        let per_directory = self.per_directory.max(1);
-        let steps = vec![
-            Step::new("make", By::First, Work::Grow { count: self.files, per_directory }),
-            Step::new("cold", By::First, Work::Walk).cold(),
-            Step::new("warm", By::First, Work::Walk),
-            Step::new("first from the other", By::Last, Work::Walk),
-            Step::new("again from there", By::Last, Work::Walk),
-            Step::new("back", By::FirstAgain, Work::Walk),
-            Step::new("chmod of all", By::First, Work::Chmod { mode: 0o600 }),
-            Step::new("from the other after it", By::Last, Work::Walk),
-            Step::new("both at once", By::Both, Work::Walk),
-        ];
+        let (ground, steps) = match self.tree {
+            Tree::There => (Ground::There, steps(&Work::Look { count: u64::MAX }, None)),
+            Tree::Made { files, per_directory } => {
+                let grow = Work::Grow { count: files, per_directory: per_directory.max(1) };
+                let inodes = files + files / per_directory.max(1) + 1;
+                (Ground::New { inodes, bytes_each: INODE_BYTES }, steps(&Work::Walk, Some(grow)))
+            }
+        };
         let sequence = Sequence {
             bench: "walk",
             mounts: &self.mounts,
             local: self.local.as_ref(),
             runs: self.runs,
             steps,
-            inodes: self.files + self.files / per_directory + 1,
-            bytes_each: INODE_BYTES,
-            settings: json!({
-                "mounts": self.mounts.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
-                "local": self.local.as_ref().map(|path| path.to_string_lossy()),
-                "files": self.files,
-                "files_per_directory": per_directory,
-            }),
+            ground,
+            remount: self.remount.as_deref(),
+            settings: self.settings(),
         };
         sequence.run(stage)
     }
+
+    fn settings(&self) -> serde_json::Value {
+        let made = match self.tree {
+            Tree::Made { files, per_directory } => Some((files, per_directory)),
+            Tree::There => None,
+        };
+        json!({
+            "mounts": self.mounts.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
+            "local": self.local.as_ref().map(|path| path.to_string_lossy()),
+            "existing": made.is_none(),
+            "files": made.map(|(files, _)| files),
+            "files_per_directory": made.map(|(_, each)| each),
+            "remount": self.remount,
+        })
+    }
+}
+
+/// All walks; with `grow` of a tree that is made first, and changed.
+fn steps(walk: &Work, grow: Option<Work>) -> Vec<Step> {
+    let is_own = grow.is_some();
+    let mut steps: Vec<Step> = grow.into_iter().map(|grow| Step::new("make", By::First, grow)).collect();
+    let walk = |name, by| Step::new(name, by, walk.clone());
+    steps.extend([
+        walk("cold", By::First).cold(),
+        walk("warm", By::First),
+        walk("first from the other", By::Last),
+        walk("again from there", By::Last),
+        walk("back", By::FirstAgain),
+    ]);
+    if is_own {
+        steps.push(Step::new("chmod of all", By::First, Work::Chmod { mode: 0o600 }));
+        steps.push(walk("from the other after it", By::Last));
+    }
+    steps.extend([walk("both at once", By::Both), walk("from a new node", By::New).cold()]);
+    steps
 }
 
 /// What an inode and its name take on a file system that does not say how many it has.

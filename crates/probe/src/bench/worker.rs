@@ -11,7 +11,7 @@ use crate::bench::coherence::Seen;
 use crate::bench::task::{Kind, LINKS_PER_FILE, Outcome, Task, Work};
 use crate::bench::tree::{Failed, each, is_dot, list, open_dir};
 use crate::bench::{call, coherence, stream, tree};
-use crate::system;
+use crate::{daemon, system};
 
 /// Does tasks, a line each on standard input, until that ends.
 ///
@@ -36,7 +36,7 @@ pub fn bench_work() -> io::Result<()> {
 fn run(task: &Task) -> Outcome {
     let wait = task.start_ns.saturating_sub(system::monotonic_ns());
     std::thread::sleep(Duration::from_nanos(wait));
-    let cpu_ns = system::cpu_ns();
+    let user_ns = user_ns();
     let mut tally = Tally::new(task.until_ns);
     let result = open_dir(CWD, &task.dir)
         .map_err(|error| ("open".to_owned(), error))
@@ -45,12 +45,17 @@ fn run(task: &Task) -> Outcome {
         count: tally.count,
         begun_ns: tally.begun_ns,
         ended_ns: system::monotonic_ns(),
-        cpu_ns: system::cpu_ns() - cpu_ns,
+        user_ns: self::user_ns().saturating_sub(user_ns),
         series: tally.series,
         delays: tally.delays,
         seen: tally.seen,
         error: result.err().map(|(what, error)| format!("{what}: {}", io::Error::from(error))),
     }
+}
+
+/// This process's own CPU time, and of what it ran.
+fn user_ns() -> u64 {
+    daemon::user_seconds("self").map_or(0, |seconds| (seconds * 1e9) as u64)
 }
 
 /// Counts by seconds.

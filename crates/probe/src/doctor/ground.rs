@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::bench::environment::FileSystem;
 use crate::beneath::Place;
+use crate::daemon::Daemon;
 use crate::doctor::routes;
 use crate::doctor::sockets::{self, Socket};
 
@@ -37,13 +38,6 @@ pub(crate) struct Device {
     pub name: String,
 }
 
-/// The process that answers for a FUSE file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Daemon {
-    pub pid: u32,
-    pub name: String,
-}
-
 impl Ground {
     /// Looks. What the kernel does not tell is left out.
     pub fn of(path: &Path) -> Self {
@@ -51,7 +45,7 @@ impl Ground {
         let number = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS)
             .map_or((0, 0), |found| (found.stx_dev_major, found.stx_dev_minor));
         let is_fuse = file_system.kind.starts_with("fuse") && file_system.kind != "fusectl";
-        let daemon = if is_fuse { daemon_of(number.1) } else { None };
+        let daemon = if is_fuse { Daemon::of_connection(number.1) } else { None };
         let mut this = Self {
             path: path.to_owned(),
             mount_point: mount_point(path, number),
@@ -69,7 +63,7 @@ impl Ground {
     pub fn unasked(path: &Path) -> Self {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let (mount_point, number) = mount_above(&table, path).unwrap_or_default();
-        let daemon = if number.0 == 0 { daemon_of(number.1) } else { None };
+        let daemon = if number.0 == 0 { Daemon::of_connection(number.1) } else { None };
         Self { path: path.to_owned(), mount_point, number, daemon, ..Self::default() }
     }
 
@@ -84,7 +78,7 @@ impl Ground {
 
     /// Inodes of the daemon's sockets.
     pub fn socket_inodes(&self) -> BTreeSet<u64> {
-        self.daemon.as_ref().map(|daemon| sockets_of(daemon.pid)).unwrap_or_default()
+        self.daemon.as_ref().map(Daemon::sockets).unwrap_or_default()
     }
 
     fn find_peers(&mut self) {
@@ -150,40 +144,6 @@ fn devices(path: &Path, source: &str) -> Vec<Device> {
     numbers.filter_map(device).collect()
 }
 
-/// The process that has the connection open. `fuse_connection` is told by the kernel since 6.11.
-fn daemon_of(connection: u32) -> Option<Daemon> {
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let holds = |pid: &u32| {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let of_fuse =
-            open.filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
-        of_fuse.into_iter().any(|entry| {
-            let name = entry.file_name();
-            let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", name.to_string_lossy()));
-            connection_in(&told.unwrap_or_default()) == Some(connection)
-        })
-    };
-    // Others may keep the connection alive; the one that serves has the most threads.
-    let threads = |pid: &u32| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    let pid = pids.filter(holds).max_by_key(threads)?;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
-    Some(Daemon { pid, name })
-}
-
-fn connection_in(fdinfo: &str) -> Option<u32> {
-    fdinfo.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok())
-}
-
-fn sockets_of(pid: u32) -> BTreeSet<u64> {
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let inode = |entry: fs::DirEntry| {
-        let to = fs::read_link(entry.path()).ok()?;
-        to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    };
-    open.filter_map(inode).collect()
-}
-
 /// IP addresses among the words of a mount's source and options: `10.0.0.1:/export`, `addr=fe80::1`.
 fn addresses_in(text: &str) -> BTreeSet<IpAddr> {
     let words = text.split([' ', ',', ';', '=', '/', '@', '[', ']']);
@@ -219,12 +179,6 @@ mod tests {
             (Some((0, 39)), Some((8, 1)), Some((0, 40)))
         );
         assert_eq!(mount_above("", Path::new("/")), None);
-    }
-
-    #[test]
-    fn a_connection_is_told_by_the_kernel() {
-        assert_eq!(connection_in("pos:\t0\nflags:\t02\nfuse_connection:\t39\n"), Some(39));
-        assert_eq!((connection_in("pos:\t0\n"), connection_in("fuse_connection:x")), (None, None));
     }
 
     #[test]
