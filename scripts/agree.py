@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--size", type=int, default=1024, help="MiB of the stream")
     options = parser.parse_args()
     differs = False
-    print(f"{'':14} {'bench':>12} {'spread':>7} {'fio':>12} {'spread':>7} {'ratio':>6}")
+    print(f"{'':19} {'bench':>11} {'spread':>6} {'fio':>11} {'spread':>6} {'ratio':>6}")
     for measure, show in [(stream, lambda mb: f"{mb:.0f} MB/s"), (latency, lambda s: f"{s * 1e6:.1f} us")]:
         pairs = [measure(options.holdfast, options.directory, options.size) for _ in range(options.runs)]
         for name in pairs[0][0]:
@@ -75,8 +75,10 @@ def main():
             ratio = medians[0] / medians[1]
             agrees = abs(ratio - 1) <= sum(spreads)
             differs |= not agrees
-            print(f"{measure.__name__ + ' ' + name:19.19} {show(medians[0]):>7} {spreads[0]:>6.0%} {show(medians[1]):>12} "
-                  f"{spreads[1]:>6.0%} {ratio:>6.2f} {'' if agrees else 'DIFFERS'}")
+            print(
+                f"{measure.__name__ + ' ' + name:19} {show(medians[0]):>11} {spreads[0]:>6.0%} "
+                f"{show(medians[1]):>11} {spreads[1]:>6.0%} {ratio:>6.2f} {'' if agrees else 'DIFFERS'}"
+            )
     sys.exit(differs)
 
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::bench::crew::Crew;
-use crate::bench::environment::{FileSystem, Machine};
+use crate::bench::environment::{FileSystem, Machine, settle};
 use crate::bench::measure::{Shown, measure};
 use crate::bench::report::{Figure, Report, Unit, unix_now};
 use crate::bench::scratch::{Scratch, check_room};
@@ -112,6 +112,7 @@ impl Create {
             Directories::Shared => vec!["all".to_owned()],
             Directories::Own => (0..self.processes).map(|number| format!("p{number}")).collect(),
         };
+        settle(self.mounts.iter().chain(&self.local).map(PathBuf::as_path));
         for dir in &dirs {
             scratch.make(dir)?;
         }

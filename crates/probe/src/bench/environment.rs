@@ -129,6 +129,17 @@ impl Cpu {
     }
 }
 
+/// Has what was done before written to the disks, so that it is not paid for by what is measured next.
+pub(crate) fn settle<'a>(dirs: impl IntoIterator<Item = &'a Path>) {
+    for dir in dirs {
+        // sync(2) does not reach what a file system in user space has put off; fsync(2) of a directory does, where it is known.
+        if let Ok(dir) = fs::File::open(dir) {
+            _ = dir.sync_all();
+        }
+    }
+    rustix::fs::sync();
+}
+
 /// Empties the kernel's caches of pages, names and inodes. False: only root may.
 pub(crate) fn drop_caches() -> bool {
     rustix::fs::sync();

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::bench::call::Call;
 use crate::bench::crew::Crew;
-use crate::bench::environment::{FileSystem, Machine};
+use crate::bench::environment::{FileSystem, Machine, settle};
 use crate::bench::measure::{Shown, measure};
 use crate::bench::report::{Figure, Report, Unit, unix_now};
 use crate::bench::scratch::{Scratch, check_room};
@@ -106,6 +106,7 @@ impl Latency {
         crew: &mut Crew,
         stage: &mut Stage<'_>,
     ) -> Result<Shown, BenchError> {
+        settle(self.mounts.iter().chain(&self.local).map(PathBuf::as_path));
         // Names change sides with each rename: an even number leaves them as they were.
         let count = self.count.next_multiple_of(2);
         let work = Work::Time { call, count, others: places[1..].to_vec() };

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value as Json;
 
 use crate::bench::crew::Crew;
-use crate::bench::environment::{FileSystem, Machine, drop_caches};
+use crate::bench::environment::{FileSystem, Machine, drop_caches, settle};
 use crate::bench::measure::{Daemons, Shown, measure};
 use crate::bench::report::{Figure, Report, Unit, unix_now};
 use crate::bench::scratch::{Scratch, check_room};
@@ -117,13 +117,19 @@ impl Sequence<'_> {
         let mut shown: Vec<[Vec<Shown>; 2]> = vec![Default::default(); self.steps.len()];
         let mut remarks = Remarks::default();
         for run in 0..self.runs {
-            let sides = [Some(&own), local.as_ref()];
-            sides.iter().flatten().try_for_each(|trees| trees.begin())?;
-            for (step, shown) in self.steps.iter().zip(&mut shown) {
-                (stage.progress)(&format!("{}, {} of {}", step.name, run + 1, self.runs));
-                self.one_step(step, sides, &mut crew, stage, (shown, &mut remarks))?;
+            // By turns, so that what happens to the machine happens to both.
+            for (at, trees) in [Some(&own), local.as_ref()].into_iter().enumerate() {
+                let Some(trees) = trees else { continue };
+                settle(self.mounts.iter().chain(self.local).map(PathBuf::as_path));
+                trees.begin()?;
+                for (step, shown) in self.steps.iter().zip(&mut shown) {
+                    if at == OWN || step.by == By::First {
+                        (stage.progress)(&format!("{}, {} of {}", step.name, run + 1, self.runs));
+                        self.one_step(step, (at, trees), &mut crew, stage, (&mut shown[at], &mut remarks))?;
+                    }
+                }
+                trees.end()?;
             }
-            sides.iter().flatten().try_for_each(|trees| trees.end())?;
         }
         let figures = self.steps.iter().zip(&shown).filter(|(_, [own, _])| !own.is_empty());
         let mut report = Report {
@@ -150,26 +156,21 @@ impl Sequence<'_> {
     fn one_step(
         &self,
         step: &Step,
-        sides: [Option<&Trees>; 2],
+        (at, trees): (usize, &Trees),
         crew: &mut Crew,
         stage: &mut Stage<'_>,
-        (shown, remarks): (&mut [Vec<Shown>; 2], &mut Remarks),
+        (shown, remarks): (&mut Vec<Shown>, &mut Remarks),
     ) -> Result<(), BenchError> {
-        // By turns, so that what happens to the machine happens to both.
-        for (at, (trees, shown)) in sides.into_iter().zip(shown).enumerate() {
-            let is_own = at == 0;
-            let Some(trees) = trees.filter(|_| is_own || step.by == By::First) else { continue };
-            if step.is_cold && is_own {
-                self.mount_anew(stage)?;
-            }
-            remarks.has_not_dropped |= step.is_cold && !drop_caches();
-            if step.by == By::New {
-                let found = on_new_mount(step, &trees.paths[0], crew, stage)?;
-                remarks.has_no_new_mount |= found.is_none();
-                shown.extend(found);
-            } else {
-                shown.push(measure(crew, stage, step.tasks(&trees.paths))?);
-            }
+        if step.is_cold && at == OWN {
+            self.mount_anew(stage)?;
+        }
+        remarks.has_not_dropped |= step.is_cold && !drop_caches();
+        if step.by == By::New {
+            let found = on_new_mount(step, &trees.paths[0], crew, stage)?;
+            remarks.has_no_new_mount |= found.is_none();
+            shown.extend(found);
+        } else {
+            shown.push(measure(crew, stage, step.tasks(&trees.paths))?);
         }
         Ok(())
     }
@@ -279,6 +280,8 @@ impl Trees {
 }
 
 const TREE: &str = "tree";
+/// Of the two sides, the file system in question.
+const OWN: usize = 0;
 
 #[cfg(test)]
 mod tests {
