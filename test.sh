@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every test of the repository, in at most 35 minutes on two cores. Tests with mounts need root and /dev/fuse.
+# Every test of the repository, in at most 45 minutes on two cores. Tests with mounts need root and /dev/fuse.
 set -eu
 cd "$(dirname "$0")"
 . ./scripts/machine.sh

@@ -47,7 +47,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let profile = args.what.profile().map(Profile::begin).transpose()?;
     let result = bench(&mut stage);
     drop(profile);
-    (stage.progress)("");
+    (stage.progress)(1.0, "");
     let report = result.map_err(failure)?;
     match is_json {
         true => println!("{}", report.to_json()),
@@ -84,6 +84,7 @@ pub fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
         // Looking for them asks the file system, which may not answer: the doctor does without.
         daemons: Daemons::default(),
         progress: progress(),
+        span: (0.0, 1.0),
         version: env!("CARGO_PKG_VERSION"),
     })
 }
@@ -115,7 +116,7 @@ fn all(args: &BenchAllArgs) -> Result<(), Failure> {
     };
     let result = all.run(&mut stage, tell);
     drop(profile);
-    (stage.progress)("");
+    (stage.progress)(1.0, "");
     let reports = result.map_err(|error| {
         remove(&files);
         failure(error)
@@ -211,12 +212,19 @@ fn compare(args: &BenchCompareArgs) -> Result<(), Failure> {
     }
 }
 
-/// One line that is written over, where somebody looks at it; nothing where nobody does.
-fn progress() -> Box<dyn Fn(&str)> {
+/// A bar on one line that is written over, where somebody looks at it; nothing where nobody does.
+fn progress() -> Box<dyn Fn(f64, &str)> {
     let is_watched = std::io::stderr().is_terminal();
-    Box::new(move |what| {
-        if is_watched {
-            eprint!("\r\x1b[K{what}");
+    Box::new(move |done, what| match what {
+        _ if !is_watched => {}
+        "" => eprint!("\r\x1b[K"),
+        what => {
+            let full = (done.clamp(0.0, 1.0) * BAR_LEN as f64) as usize;
+            let (full, empty) = ("#".repeat(full), "-".repeat(BAR_LEN - full));
+            eprint!("\r\x1b[K[{full}{empty}] {:>3.0} %  {what}", done * 100.0);
         }
     })
 }
+
+/// Columns.
+const BAR_LEN: usize = 30;

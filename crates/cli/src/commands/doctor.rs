@@ -28,7 +28,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         against,
     };
     let result = doctor.run(&mut stage, || inside(&nodes));
-    (stage.progress)("");
+    (stage.progress)(1.0, "");
     let examination = result.map_err(|error| {
         if let Some(path) = &args.save {
             // Empty and our own; what stays is in nobody's way.

@@ -25,6 +25,9 @@ pub struct All {
     pub remount: Option<String>,
 }
 
+/// One of them.
+type Part<'a> = Box<dyn Fn(&mut Stage<'_>) -> Result<Report, BenchError> + 'a>;
+
 /// What they have found.
 #[derive(Clone, Debug)]
 pub struct Reports(pub Vec<Report>);
@@ -72,19 +75,24 @@ impl All {
             size: ((LADDER as f64 * self.scale) as u64).max(LADDER_MIN),
             runs,
         };
+        let mut parts: Vec<Part<'_>> = vec![
+            Box::new(|stage| create.run(stage)),
+            Box::new(|stage| tar.run(stage)),
+            Box::new(|stage| walk.run(stage)),
+            Box::new(|stage| calls(Turns::One).run(stage)),
+            Box::new(|stage| ladder.run(stage)),
+        ];
+        if mounts.len() > 1 {
+            let coherence = Coherence { mounts: mounts.clone(), rounds: scaled(ROUNDS) };
+            parts.push(Box::new(|stage| calls(Turns::Both).run(stage)));
+            parts.push(Box::new(move |stage| coherence.run(stage)));
+        }
         let mut reports = Vec::new();
-        let mut keep = |report: Report| {
+        for (at, part) in parts.iter().enumerate() {
+            stage.span = (at as f64 / parts.len() as f64, 1.0 / parts.len() as f64);
+            let report = part(stage)?;
             tell(&report);
             reports.push(report);
-        };
-        keep(create.run(stage)?);
-        keep(tar.run(stage)?);
-        keep(walk.run(stage)?);
-        keep(calls(Turns::One).run(stage)?);
-        keep(ladder.run(stage)?);
-        if mounts.len() > 1 {
-            keep(calls(Turns::Both).run(stage)?);
-            keep(Coherence { mounts: mounts.clone(), rounds: scaled(ROUNDS) }.run(stage)?);
         }
         Ok(Reports(reports))
     }

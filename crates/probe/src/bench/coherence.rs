@@ -43,7 +43,7 @@ impl Coherence {
         let own = Scratch::new(&self.mounts)?;
         // Goes before what it makes names in.
         let mut crew = crew;
-        (stage.progress)("coherence");
+        stage.tell(0, 1, "coherence");
         let places = own.places();
         let other = places[places.len() - 1].clone();
         let done = crew.run(vec![(places[0].clone(), Work::Compare { other, rounds: self.rounds })])?;

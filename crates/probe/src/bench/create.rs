@@ -67,11 +67,13 @@ impl Create {
         // Goes before what it makes names in.
         let mut crew = crew;
         let mut figures = Vec::new();
-        for kind in &self.kinds {
+        let runs = self.runs as usize;
+        for (at, kind) in self.kinds.iter().enumerate() {
             let mut shown: Vec<Vec<Shown>> = vec![Vec::new(); Step::ALL.len()];
             let mut beside: Vec<Vec<Shown>> = vec![Vec::new(); Step::ALL.len()];
-            for run in 0..self.runs {
-                (stage.progress)(&format!("{} {} of {}", kind.name(), run + 1, self.runs));
+            for run in 0..runs {
+                let what = format!("{} {} of {runs}", kind.name(), run + 1);
+                stage.tell(at * runs + run, self.kinds.len() * runs, &what);
                 // By turns, so that what happens to the machine happens to both.
                 self.one_run(&own, *kind, &mut crew, stage, &mut shown)?;
                 if let Some(local) = &local {

@@ -78,13 +78,15 @@ impl Ladder {
         let blocks = held.devices.iter().map(|device| device.len).fold(self.size, u64::min) / BLOCK as u64;
         let mut shown: Vec<[Vec<Shown>; 2]> = vec![Default::default(); held.rungs.len()];
         let mut has_dropped = true;
-        for run in 0..self.runs {
-            for (rung, shown) in held.rungs.iter().zip(&mut shown) {
+        let runs = self.runs as usize;
+        for run in 0..runs {
+            for (at, (rung, shown)) in held.rungs.iter().zip(&mut shown).enumerate() {
                 // What one node has written, another one reads before it writes its own.
                 let ways = if rung.name == SECOND { [false, true] } else { [true, false] };
                 for is_write in ways.into_iter().filter(|is_write| rung.is_written || !is_write) {
                     let way = if is_write { "write" } else { "read" };
-                    (stage.progress)(&format!("{}, {way}, {} of {}", rung.name, run + 1, self.runs));
+                    let what = format!("{}, {way}, {} of {runs}", rung.name, run + 1);
+                    stage.tell(run * held.rungs.len() + at, runs * held.rungs.len(), &what);
                     has_dropped &= drop_caches();
                     let work = Work::Stream(rung.stream(is_write, blocks));
                     let found = measure(&mut crew, stage, vec![(rung.dir.clone(), work)])?;

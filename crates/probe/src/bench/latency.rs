@@ -64,10 +64,12 @@ impl Latency {
             Turns::Both => (own.places(), Some(&alone[..])),
         };
         let mut figures = Vec::new();
-        for call in &self.calls {
+        let runs = self.runs as usize;
+        for (at, call) in self.calls.iter().enumerate() {
             let (mut shown, mut shown_beside): (Vec<Shown>, Vec<Shown>) = Default::default();
-            for run in 0..self.runs {
-                (stage.progress)(&format!("{} {} of {}", call.name(), run + 1, self.runs));
+            for run in 0..runs {
+                let what = format!("{} {} of {runs}", call.name(), run + 1);
+                stage.tell(at * runs + run, self.calls.len() * runs, &what);
                 shown.push(self.one_run(*call, places, &mut crew, stage)?);
                 if let Some(beside) = beside {
                     shown_beside.push(self.one_run(*call, beside, &mut crew, stage)?);

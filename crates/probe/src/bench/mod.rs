@@ -104,10 +104,20 @@ pub struct Stage<'a> {
     pub companion: Box<dyn Companion + 'a>,
     /// Of the file system.
     pub daemons: Daemons,
-    /// Told what is being done.
-    pub progress: Box<dyn Fn(&str) + 'a>,
+    /// Told how much of the whole is done, from 0 to 1, and what is being done.
+    pub progress: Box<dyn Fn(f64, &str) + 'a>,
+    /// Which part of the whole the benchmark is that runs now: where it begins, and how much it is.
+    pub span: (f64, f64),
     /// Version of the program, for the report.
     pub version: &'a str,
+}
+
+impl Stage<'_> {
+    /// Tells that so many steps of all are done, and which is next.
+    pub(crate) fn tell(&self, done: usize, of: usize, what: &str) {
+        let (begin, width) = self.span;
+        (self.progress)(begin + width * done as f64 / of.max(1) as f64, what);
+    }
 }
 
 /// Why a benchmark came to nothing.

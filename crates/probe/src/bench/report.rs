@@ -125,6 +125,7 @@ impl Figure {
             "ratio": self.ratio(),
             "cpu_us": self.cpu_us.to_json(),
             "per_second": self.series,
+            "peak_per_second": self.series.iter().max(),
             "delays": self.delays.as_ref().map(Delays::to_json),
             "of_raw": self.shares.and_then(|shares| shares.of_raw),
             "of_below": self.shares.and_then(|shares| shares.of_below),

@@ -116,15 +116,18 @@ impl Sequence<'_> {
         let mut crew = crew;
         let mut shown: Vec<[Vec<Shown>; 2]> = vec![Default::default(); self.steps.len()];
         let mut remarks = Remarks::default();
-        for run in 0..self.runs {
+        let runs = self.runs as usize;
+        for run in 0..runs {
             // By turns, so that what happens to the machine happens to both.
             for (at, trees) in [Some(&own), local.as_ref()].into_iter().enumerate() {
                 let Some(trees) = trees else { continue };
                 settle(self.mounts.iter().chain(self.local).map(PathBuf::as_path));
                 trees.begin()?;
-                for (step, shown) in self.steps.iter().zip(&mut shown) {
+                for (number, (step, shown)) in self.steps.iter().zip(&mut shown).enumerate() {
                     if at == OWN || step.by == By::First {
-                        (stage.progress)(&format!("{}, {} of {}", step.name, run + 1, self.runs));
+                        let done = (run * SIDES + at) * self.steps.len() + number;
+                        let what = format!("{}, {} of {runs}", step.name, run + 1);
+                        stage.tell(done, runs * SIDES * self.steps.len(), &what);
                         self.one_step(step, (at, trees), &mut crew, stage, (&mut shown[at], &mut remarks))?;
                     }
                 }
@@ -282,6 +285,7 @@ impl Trees {
 const TREE: &str = "tree";
 /// Of the two sides, the file system in question.
 const OWN: usize = 0;
+const SIDES: usize = 2;
 
 #[cfg(test)]
 mod tests {

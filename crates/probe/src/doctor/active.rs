@@ -79,7 +79,11 @@ pub(crate) fn try_all(
     let mut made = Made { names: NAMES, blocks: WRITTEN_BLOCKS };
     'rounds: for round in 0..ROUNDS {
         for (at, step) in steps.iter().enumerate().filter(|(at, _)| !failed[*at]).collect::<Vec<_>>() {
-            (stage.progress)(&format!("{}, {} of {ROUNDS}", step.name, round + 1));
+            stage.tell(
+                round * steps.len() + at,
+                ROUNDS * steps.len(),
+                &format!("{}, {} of {ROUNDS}", step.name, round + 1),
+            );
             if step.is_cold && is_cold {
                 tried.was_cold &= drop_caches();
             }
@@ -256,7 +260,7 @@ fn looks(path: &Path) -> [Step; 2] {
 
 const COLD_STAT: &str = "stat cold";
 /// Three are enough to see a spread.
-const ROUNDS: u32 = 3;
+const ROUNDS: usize = 3;
 /// Of each step: what is slow does less instead.
 const LIMIT: Duration = Duration::from_millis(700);
 /// MiB.

@@ -102,7 +102,7 @@ impl Doctor {
         };
         let own = std::process::id();
         let group = Group::of(own);
-        (stage.progress)("looking");
+        stage.tell(0, 1, "looking");
         let (mut findings, idle) = watch(&ground, &mut ask);
         findings.extend(standing(&ground, own));
         let tried = match self.is_passive || is_stopped(&idle) {
