@@ -262,7 +262,7 @@ const COLD_STAT: &str = "stat cold";
 /// Three are enough to see a spread.
 const ROUNDS: usize = 3;
 /// Of each step: what is slow does less instead.
-const LIMIT: Duration = Duration::from_millis(700);
+const LIMIT: Duration = Duration::from_millis(500);
 /// MiB.
 const WRITTEN_BLOCKS: u64 = 8;
 const RAW_BLOCKS: u64 = 16;
