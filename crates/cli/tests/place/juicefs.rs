@@ -75,8 +75,10 @@ impl Drop for Juicefs {
         _ = sh(&format!(
             "tc qdisc del dev {link} root 2>/dev/null || true
              umount {at} 2>/dev/null || umount -l {at} 2>/dev/null || true
-             for i in $(seq 50); do pgrep -f 'juicefs mount.*{at}$' >/dev/null || break; sleep 0.1; done
-             [ ! -e {dir}/pid ] || kill $(cat {dir}/pid) || true
+             for i in $(seq 100); do pgrep -f 'juicefs mount.*{at}$' >/dev/null || break; sleep 0.1; done
+             server=$(cat {dir}/pid || echo none)
+             kill $server || true
+             for i in $(seq 50); do [ -e /proc/$server ] || break; sleep 0.1; done
              ip link del {link} || true
              ip netns del {space} || true"
         ));
