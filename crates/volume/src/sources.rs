@@ -54,6 +54,12 @@ pub fn find(mountpoint: &Path) -> io::Result<Option<MountEntry>> {
     Ok(top_at(&all, &std::fs::canonicalize(mountpoint)?))
 }
 
+/// The mount that an absolute path without symbolic links is on. Touches no file system.
+pub fn containing(path: &Path) -> io::Result<Option<MountEntry>> {
+    let all = mounts()?;
+    Ok(path.ancestors().find_map(|at| top_at(&all, at)))
+}
+
 /// All Holdfast mounts of the volume at the absolute path `volume`.
 pub fn mounts_of(volume: &Path) -> io::Result<Vec<MountEntry>> {
     Ok(mounts()?.into_iter().filter(|mount| mount.is_holdfast() && mount.source == volume).collect())

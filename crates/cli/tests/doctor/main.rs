@@ -118,6 +118,12 @@ fn a_slow_link_below_a_network_file_system() {
     let document = always("network", &[text(&mounted.at)]);
     mounted.unlimit();
     assert!(reasons(&document).contains("round trip"), "{document:#}");
+    // Whose attributes the kernel does not know by heart, so that even to look at the path takes for ever.
+    let pid = document["ground"]["daemon"]["pid"].as_u64().expect("a daemon");
+    sh(&format!("sleep 2; kill -STOP {pid}")).expect("stopped");
+    let output = doctor(&[text(&mounted.at)]);
+    sh(&format!("kill -CONT {pid}")).expect("it goes on");
+    assert!(reasons(&judged(&output, "cpu or daemon")).contains("stopped"));
 }
 
 #[test]

@@ -125,8 +125,8 @@ impl Latency {
     }
 }
 
-/// A few names, and 12 MiB for the file of 8: log-structured file systems keep what was overwritten for a while.
 /// Of the file that calls are made on.
 const FILE_BYTES: u64 = 8 << 20;
+/// A few names, and 12 MiB for the file of 8: log-structured file systems keep what was overwritten for a while.
 const INODES: u64 = 4;
 const BYTES_EACH: u64 = 3 << 20;
