@@ -38,7 +38,7 @@ need_packages() {
     [ -z "$absent" ] && return 0
     echo "installing:$absent"
     # shellcheck disable=SC2086
-    { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $absent; } >/dev/null 2>&1 ||
+    { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Options::=--force-confold --no-install-recommends $absent; } >/dev/null 2>&1 ||
         missing "Debian packages:$absent (apt-get install$absent)"
 }
 

@@ -137,7 +137,7 @@ impl CatchUp {
         let this = Arc::clone(self);
         let deadline = Instant::now() + ANSWER_TAKES;
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
-        let started = thread::Builder::new().name("taken".to_owned()).spawn(move || {
+        let started = fuse::spawn("taken".to_owned(), move || {
             this.looking(of, || {
                 let file = this.open(of)?;
                 while !is_current(seen(file.cached().ok()?))? && Instant::now() < deadline {
@@ -308,7 +308,7 @@ impl CatchUp {
         let this = Arc::clone(self);
         // Entered here, so that it is seen as soon as this returns.
         let (begin, begins) = std::sync::mpsc::sync_channel(1);
-        let asked = thread::Builder::new().name("catch-up".to_owned()).spawn(move || {
+        let asked = fuse::spawn("catch-up".to_owned(), move || {
             let thread = thread_number();
             this.enter(of, thread, how);
             _ = begin.send(());

@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{fmt, io, thread};
+use std::{fmt, io};
 
 use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
@@ -440,7 +440,7 @@ impl Shared {
 
     fn start_thread(self: &Arc<Self>, state: &mut State, which: &str, run: fn(&Arc<Self>)) -> io::Result<()> {
         let shared = Arc::clone(self);
-        thread::Builder::new().name(format!("{}-{which}", self.config.name)).spawn(move || {
+        fuse::spawn(format!("{}-{which}", self.config.name), move || {
             run(&shared);
             shared.state.lock().threads -= 1;
             shared.ended.notify_all();
@@ -582,7 +582,7 @@ impl Shared {
     fn drop_name(self: &Arc<Self>, parent: Ino, name: Name) {
         let this = Arc::clone(self);
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
-        let started = thread::Builder::new().name(format!("{}-drop", self.config.name)).spawn(move || {
+        let started = fuse::spawn(format!("{}-drop", self.config.name), move || {
             let begun = Instant::now();
             let result = this.notify.inval_entry(parent.0, OsStr::from_bytes(name.as_bytes()));
             this.count(InvalidationKind::EntryDelete, begun, &result);

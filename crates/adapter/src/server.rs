@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use chunk::SegmentStore;
-use fuse::{Errno, Forget, Handler, Operation};
+use fuse::{Errno, Forget, Handler, Operation, PlaceEvent};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
@@ -153,6 +153,14 @@ impl<D: Driver> Handler for Server<D> {
 
     fn marked(&self, unique: u64) {
         self.driver.with_core(|core, clock| core.closes_told(clock, unique));
+    }
+
+    fn placed(&self, event: PlaceEvent) {
+        let metrics = self.driver.metrics();
+        match event {
+            PlaceEvent::Moved => metrics.reader_moves.add(1),
+            PlaceEvent::Rescued => metrics.reader_rescues.add(1),
+        }
     }
 
     fn destroy(&self) {

@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use crate::abi::OutHeader;
 use crate::counters::Counters;
 use crate::in_flight::InFlight;
+use crate::placement;
 use crate::unreadable;
 
 /// One connection to the kernel. Writes are whole messages, so threads need no lock between them.
@@ -68,7 +69,7 @@ impl Channel {
 
     fn write_message(&self, header: &OutHeader, slices: &[IoSlice<'_>]) -> Result<(), Errno> {
         loop {
-            match rustix::io::writev(&self.device, slices) {
+            match placement::answering(header.len as usize, || rustix::io::writev(&self.device, slices)) {
                 Ok(_) => {
                     self.counters.on_sent(header.len as usize);
                     return Ok(());

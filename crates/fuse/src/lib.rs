@@ -10,7 +10,8 @@
 //!   hands; [`Session::run`] reads until the mount goes.
 //! - One reader on purpose: a second reader on the same connection halves the speed of a single
 //!   client, because the kernel wakes either of them on either CPU. Requests that must wait are
-//!   answered later, from another thread, through their [`Reply`].
+//!   answered later, from another thread, through their [`Reply`]. The reader sees to it that it runs
+//!   where its callers do (`placement.rs`).
 //! - INTERRUPT reaches the handler. It is never answered ENOSYS, which would make the kernel stop
 //!   sending it and processes waiting for a lock unkillable.
 //! - **Notifications can block.** [`Notifier`] methods say which kernel lock they take. Never call
@@ -31,6 +32,7 @@ mod init;
 pub mod mount;
 mod notifier;
 mod operation;
+mod placement;
 mod reply;
 mod request;
 mod session;
@@ -43,6 +45,7 @@ pub use dir_buffer::{DirBuffer, FileKind};
 pub use init::{Config, Negotiated};
 pub use notifier::{Notified, Notifier, NotifyError};
 pub use operation::{DecodeError, FileLock, LockKind, Operation, Setattr, TimeOrNow};
+pub use placement::{PlaceEvent, spawn};
 pub use reply::{Delivery, Reply};
 pub use request::{Dialect, Request};
 pub use session::{Handler, Monitor, Session, SessionEnd, SessionError};

@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::init::{Config, InitAnswer, Negotiated, answer_init};
 use crate::notifier::Notifier;
 use crate::operation::DecodeError;
+use crate::placement::{self, PlaceEvent, Placement};
 use crate::reply::Reply;
 use crate::request::{Dialect, Request};
 
@@ -40,6 +41,9 @@ pub trait Handler: Send + Sync {
     /// Every request that was queued before [`Notifier::mark`](crate::Notifier::mark) was given to
     /// [`handle`](Self::handle).
     fn marked(&self, _unique: u64) {}
+
+    /// Learns what became of the place of the thread that reads.
+    fn placed(&self, _event: PlaceEvent) {}
 
     /// Learns that the session is over. Called once, at the end of [`Session::run`].
     fn destroy(&self);
@@ -131,7 +135,9 @@ impl Session {
     /// [`SessionError::Read`] if the device fails for another reason than its end.
     pub fn run<H: Handler + ?Sized>(&mut self, handler: &H) -> Result<SessionEnd, SessionError> {
         let dialect = self.negotiated.dialect();
+        let placement = Placement::begin();
         let end = loop {
+            placement::before_read();
             match receive(&self.channel, self.buffer.as_mut_bytes()) {
                 Ok(Received::Message(len)) => {
                     dispatch(&self.channel, handler, &self.buffer.as_bytes()[..len], dialect);
@@ -140,6 +146,7 @@ impl Session {
                 Err(error) => break Err(error),
             }
         };
+        drop(placement);
         guard(&self.channel, "destroy", || handler.destroy());
         end
     }
@@ -252,6 +259,9 @@ fn dispatch<H: Handler + ?Sized>(channel: &Arc<Channel>, handler: &H, message: &
         // The answer to `Notifier::mark`. No reply.
         Some(Opcode::NotifyReply) => guard(channel, "mark", || handler.marked(request.header.unique)),
         _ => {
+            if let Some(event) = placement::asked(request.header.pid, message.len()) {
+                handler.placed(event);
+            }
             channel.in_flight.insert(request.header.unique);
             let reply = Reply::new(Arc::clone(channel), request.header.unique, opcode);
             guard(channel, opcode.map_or("unknown", Opcode::name), || handler.handle(request, reply));

@@ -101,6 +101,10 @@ metrics! {
             "Time from receiving a request to answering it.";
         fuse_forgets: Counter, "fuse_forgotten_inodes_total", Counter, Count, Experimental,
             "Inodes that the kernel forgot; one FORGET request may carry many.";
+        reader_moves: Counter, "fuse_reader_moves_total", Counter, Count, Experimental,
+            "Moves of the thread that reads requests to the CPU of a caller.";
+        reader_rescues: Counter, "fuse_reader_rescues_total", Counter, Count, Experimental,
+            "Times that the thread that reads requests had stepped back for a caller while another waited for it.";
     }
     "operations" {
         operations_local: Family<Counter, OperationKind>, "operations_local_total", Counter, Count, Stable,

@@ -1,0 +1,587 @@
+//! Where the reader runs: on the CPU of whom it serves.
+//!
+//! A request that is answered at once costs two wake-ups, the reader's and the caller's. On one CPU each is a switch. From one
+//! CPU to another each is an interrupt, and the other has to leave its idle state first: that of a virtual machine has to be
+//! entered anew, which takes several times as long as all the rest of a request. The scheduler prefers idle CPUs, so left
+//! alone the two settle on two. So for the length of a burst of small requests the reader
+//!
+//! - steps back: it runs under the policy SCHED_IDLE. A CPU that runs nothing else counts as idle, so the caller is woken
+//!   where it called, and goes first. When it waits for its next answer the reader runs again, and finds that request
+//!   without having slept;
+//! - moves to the caller's CPU, and stays there, when it slept all the same: the scheduler had taken one of the two elsewhere.
+//!
+//! Under SCHED_IDLE a thread gets next to nothing of a CPU that others use. A request that comes late ends the burst. And a
+//! thread of its own, the watch, looks every [`LOOK`]: where nothing was asked since, it has the reader step forth. Where
+//! somebody waited for it meanwhile, and again and again, the reader does without for a while.
+//!
+//! Another thread, the scout, finds out where a caller is. The kernel answers that question under the lock of the caller's
+//! memory, which the caller may hold while it waits for the reader: so the reader must not ask, nor the watch.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+thread_local! {
+    static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+}
+
+/// What became of the reader's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceEvent {
+    /// It moved to the CPU of a caller.
+    Moved,
+    /// Somebody waited for it while it had stepped back for another.
+    Rescued,
+}
+
+/// As long as it lives, the thread that made it is a reader that looks where it runs.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+impl Placement {
+    /// Begins. Does nothing where the reader might not take up its policy again.
+    pub fn begin() -> Option<Self> {
+        let reader = rustix::thread::gettid();
+        // Whoever gave it another policy had his reasons.
+        if policy_of(reader).ok()? != SCHED_OTHER {
+            return None;
+        }
+        let shared = Arc::new(Shared::default());
+        let (tell, told) = mpsc::channel();
+        let mut this = Self { shared: Arc::clone(&shared), helpers: Vec::new() };
+        for (name, work) in
+            [("place-watch", Shared::watch as fn(&Shared, Pid)), ("place-scout", Shared::scout)]
+        {
+            let (theirs, tell) = (Arc::clone(&shared), tell.clone());
+            let work = move || {
+                let is_allowed = may_return();
+                if tell.send(is_allowed.then(rustix::thread::gettid)).is_ok() && is_allowed {
+                    work(&theirs, reader);
+                }
+            };
+            let helper = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+            this.helpers.push(helper.inspect_err(|error| log::warn!("starting a thread: {error}")).ok()?);
+            let Ok(Some(thread)) = told.recv() else {
+                log::debug!("the reader stays where the scheduler has it: no right to leave SCHED_IDLE");
+                return None;
+            };
+            _ = shared.helpers[this.helpers.len() - 1].set(thread);
+        }
+        let threads = [this.helpers[0].thread().clone(), this.helpers[1].thread().clone()];
+        PLACE.set(Some(Place::new(shared, threads)));
+        Some(this)
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        PLACE.with_borrow_mut(|place| {
+            if let Some(place) = place.take() {
+                place.step_forth();
+            }
+        });
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            _ = helper.join();
+        }
+    }
+}
+
+/// The reader is about to ask for the next message.
+pub(crate) fn before_read() {
+    PLACE.with_borrow_mut(|place| {
+        if let Some(place) = place {
+            place.reading_since = Instant::now();
+        }
+    });
+}
+
+/// The reader has a request of `len` bytes by the thread `pid`, 0 if there is none.
+pub(crate) fn asked(pid: u32, len: usize) -> Option<PlaceEvent> {
+    PLACE.with_borrow_mut(|place| place.as_mut()?.asked(pid, len))
+}
+
+/// Has `write` write an answer of `len` bytes.
+pub(crate) fn answering<T>(len: usize, write: impl FnOnce() -> T) -> T {
+    PLACE.with_borrow_mut(|place| match place {
+        Some(place) => place.answering(len, write),
+        None => write(),
+    })
+}
+
+/// What the reader knows of itself.
+#[derive(Debug)]
+struct Place {
+    shared: Arc<Shared>,
+    watch: std::thread::Thread,
+    scout: std::thread::Thread,
+    /// Moves that it knows of.
+    moves: u64,
+    /// Small requests in a row, each close to the answer before.
+    streak: u32,
+    /// Of these, how many were not there when it looked, since it last looked where the caller is.
+    slept: i32,
+    reading_since: Instant,
+    answered_at: Instant,
+    /// How often the watch had it step forth, when it last looked.
+    helped: u64,
+    /// Since when, how often the watch helped while somebody waited.
+    rescues: (Instant, u32),
+    plain_until: Instant,
+}
+
+impl Place {
+    fn new(shared: Arc<Shared>, [watch, scout]: [std::thread::Thread; 2]) -> Self {
+        let now = Instant::now();
+        Self {
+            shared,
+            watch,
+            scout,
+            moves: 0,
+            streak: 0,
+            slept: 0,
+            reading_since: now,
+            answered_at: now,
+            helped: 0,
+            rescues: (now, 0),
+            plain_until: now,
+        }
+    }
+
+    fn asked(&mut self, pid: u32, len: usize) -> Option<PlaceEvent> {
+        let now = Instant::now();
+        let has_slept = now - self.reading_since > SLEPT;
+        self.shared.asked.fetch_add(1, Ordering::Relaxed);
+        let helped = self.shared.helped.load(Ordering::Relaxed);
+        let is_rescued = std::mem::replace(&mut self.helped, helped) != helped && !has_slept;
+        if is_rescued {
+            self.rescued(now);
+        }
+        if len > SMALL || now - self.answered_at > CLOSE {
+            self.end_burst();
+            return is_rescued.then_some(PlaceEvent::Rescued);
+        }
+        self.streak = self.streak.saturating_add(1);
+        if has_slept && self.is_active(now) {
+            self.slept += 1;
+            if self.slept >= SLEPT_MIN {
+                self.slept = -SLEPT_PAUSE;
+                self.follow(pid);
+            }
+        } else if !has_slept {
+            self.slept = self.slept.min(0);
+        }
+        let moves = self.shared.moves.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.moves, moves) != moves {
+            self.slept = 0;
+            return Some(PlaceEvent::Moved);
+        }
+        is_rescued.then_some(PlaceEvent::Rescued)
+    }
+
+    fn is_active(&self, now: Instant) -> bool {
+        self.streak >= STREAK_MIN && now >= self.plain_until
+    }
+
+    fn answering<T>(&mut self, len: usize, write: impl FnOnce() -> T) -> T {
+        self.answered_at = Instant::now();
+        if len > SMALL {
+            self.end_burst();
+        } else if self.is_active(self.answered_at) {
+            self.step_back();
+        }
+        write()
+    }
+
+    /// What ended a long one was an exception; the next is taken to go on with it.
+    fn end_burst(&mut self) {
+        let was_long = self.streak >= STREAK_LONG;
+        self.streak = if was_long { STREAK_MIN - 1 } else { 0 };
+        self.slept = if was_long { SLEPT_MIN - 1 } else { 0 };
+        self.step_forth();
+    }
+
+    /// For the watch this looks as if it had stepped back before it has: so there is no moment when it has and the watch
+    /// would not help.
+    fn step_back(&self) {
+        if self.shared.is_back.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if self.shared.is_resting.swap(false, Ordering::SeqCst) {
+            self.watch.unpark();
+        }
+        _ = set_policy(None, SCHED_IDLE);
+        // The watch may have helped before there was need.
+        if !self.shared.is_back.load(Ordering::SeqCst) {
+            self.shared.release(None);
+        }
+    }
+
+    fn step_forth(&self) {
+        if self.shared.is_back.swap(false, Ordering::SeqCst) {
+            self.shared.release(None);
+        }
+    }
+
+    /// Somebody waited for a reader that did not run; or that was at something long, or that was not needed until now.
+    fn rescued(&mut self, now: Instant) {
+        if now - self.rescues.0 > WINDOW {
+            self.rescues = (now, 0);
+        }
+        self.rescues.1 += 1;
+        if self.rescues.1 >= RESCUES_MAX {
+            self.plain_until = now + WINDOW;
+        }
+    }
+
+    /// Has the scout move it to where `pid` called from. The scout runs here, and goes first: it is done before the caller is answered.
+    fn follow(&self, pid: u32) {
+        self.step_back();
+        if let Some(scout) = self.shared.helpers[1].get() {
+            let mut here = CpuSet::new();
+            here.set(sched_getcpu());
+            _ = sched_setaffinity(Some(*scout), &here);
+        }
+        self.shared.wanted.store(pid, Ordering::SeqCst);
+        self.scout.unpark();
+    }
+}
+
+/// What the reader and its watch share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// The watch and the scout.
+    helpers: [OnceLock<Pid>; 2],
+    /// The caller whose CPU the scout is to find, 0 if there is none.
+    wanted: AtomicU32,
+    /// Times that the reader was moved.
+    moves: AtomicU64,
+    /// Where the reader may run, while it is bound to less.
+    allowed: Mutex<Option<CpuSet>>,
+    /// The reader has stepped back. Whoever takes this away gives the reader its policy, afterwards.
+    is_back: AtomicBool,
+    /// Requests.
+    asked: AtomicU64,
+    /// Times that the watch had the reader step forth.
+    helped: AtomicU64,
+    /// The watch sleeps until it is woken.
+    is_resting: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    /// Binds the reader to a CPU.
+    fn bind(&self, reader: Pid, cpu: usize) -> rustix::io::Result<()> {
+        let mut kept = self.allowed.lock();
+        // Whoever takes that away looks here afterwards.
+        if !self.is_back.load(Ordering::SeqCst) {
+            return Err(rustix::io::Errno::AGAIN);
+        }
+        let allowed = match &*kept {
+            Some(allowed) => allowed.clone(),
+            None => sched_getaffinity(Some(reader))?,
+        };
+        if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+            return Err(rustix::io::Errno::INVAL);
+        }
+        let mut there = CpuSet::new();
+        there.set(cpu);
+        sched_setaffinity(Some(reader), &there)?;
+        // Whoever else runs there for a moment drives the caller away.
+        let mut others = allowed.clone();
+        others.unset(cpu);
+        if let (Some(watch), true) = (self.helpers[0].get(), others.count() > 0) {
+            _ = sched_setaffinity(Some(*watch), &others);
+        }
+        *kept = Some(allowed);
+        Ok(())
+    }
+
+    /// Gives the reader, the calling thread without one, its CPUs and its policy back.
+    fn release(&self, reader: Option<Pid>) {
+        if let Some(allowed) = self.allowed.lock().take() {
+            _ = sched_setaffinity(reader, &allowed);
+        }
+        _ = set_policy(reader, SCHED_OTHER);
+    }
+
+    /// What the watch does until it is over.
+    fn watch(&self, reader: Pid) {
+        let (mut last, mut quiet) = (0, 0);
+        while !self.is_over.load(Ordering::SeqCst) {
+            let asked = self.asked.load(Ordering::Relaxed);
+            let is_back = self.is_back.load(Ordering::SeqCst);
+            if is_back && asked == last && self.is_back.swap(false, Ordering::SeqCst) {
+                self.helped.fetch_add(1, Ordering::Relaxed);
+                self.release(Some(reader));
+            }
+            last = asked;
+            quiet = if is_back { 0 } else { quiet + 1 };
+            if quiet < LOOKS_QUIET {
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            quiet = 0;
+            self.is_resting.store(true, Ordering::SeqCst);
+            // A reader that stepped back before it could see that somebody rests wakes nobody.
+            if !self.is_back.load(Ordering::SeqCst) && !self.is_over.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            self.is_resting.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Shared {
+    /// What the scout does until it is over.
+    fn scout(&self, reader: Pid) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            match self.wanted.swap(0, Ordering::SeqCst) {
+                0 => std::thread::park(),
+                caller => {
+                    // It runs where the reader was when it asked.
+                    let is_elsewhere = |cpu: &usize| *cpu != sched_getcpu();
+                    if let Some(cpu) = cpu_of(caller).filter(is_elsewhere)
+                        && self.bind(reader, cpu).is_ok()
+                    {
+                        self.moves.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Starts a thread, which does not inherit the policy of a reader that has stepped back.
+///
+/// # Errors
+///
+/// Those of [`std::thread::Builder::spawn`].
+pub fn spawn<T: Send + 'static>(
+    name: String,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    PLACE.with_borrow_mut(|place| {
+        if let Some(place) = place {
+            place.end_burst();
+        }
+    });
+    std::thread::Builder::new().name(name).spawn(work)
+}
+
+/// The CPU that the thread `pid` was last on, as far as the kernel says.
+fn cpu_of(pid: u32) -> Option<usize> {
+    let mut buffer = [0; STAT_LEN];
+    let len = std::fs::File::open(format!("/proc/{pid}/task/{pid}/stat")).ok()?.read(&mut buffer).ok()?;
+    // The name may have blanks and parentheses of its own.
+    let (_, fields) = std::str::from_utf8(&buffer[..len]).ok()?.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(STAT_PROCESSOR)?.parse().ok()
+}
+
+/// Whether a thread of this process that is under SCHED_IDLE may leave it: not without CAP_SYS_NICE or RLIMIT_NICE. Tried on the calling
+/// thread, which must be one that may stay there.
+fn may_return() -> bool {
+    set_policy(None, SCHED_IDLE).is_ok() && set_policy(None, SCHED_OTHER).is_ok()
+}
+
+/// Sets the policy of a thread of this process, of the calling one without `thread`. Its niceness stays.
+#[expect(unsafe_code, reason = "rustix does not have the call")]
+fn set_policy(thread: Option<Pid>, policy: c_int) -> io::Result<()> {
+    unsafe extern "C" {
+        fn sched_setscheduler(pid: c_int, policy: c_int, priority: *const c_int) -> c_int;
+    }
+    let priority = 0;
+    // SAFETY: `struct sched_param` of Linux is one int, which is read during the call alone.
+    match unsafe { sched_setscheduler(Pid::as_raw(thread), policy, &raw const priority) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// The policy of a thread.
+#[expect(unsafe_code, reason = "rustix does not have the call")]
+fn policy_of(thread: Pid) -> io::Result<c_int> {
+    unsafe extern "C" {
+        fn sched_getscheduler(pid: c_int) -> c_int;
+    }
+    // SAFETY: numbers alone.
+    match unsafe { sched_getscheduler(Pid::as_raw(Some(thread))) } {
+        -1 => Err(io::Error::last_os_error()),
+        policy => Ok(policy),
+    }
+}
+
+/// See sched(7).
+const SCHED_OTHER: c_int = 0;
+const SCHED_IDLE: c_int = 5;
+
+/// Field 39 of proc_pid_stat(5), counted from the third, which follows the name.
+const STAT_PROCESSOR: usize = 36;
+
+/// 52 numbers of 20 digits at most, and a name; in practice a third of that.
+const STAT_LEN: usize = 1200;
+
+/// Larger messages are copied for longer than a wake-up takes, and what is read ahead wakes nobody who waits for each.
+const SMALL: usize = 64 << 10;
+
+/// A request that comes later than this after the last answer began is none of a burst: a few round trips between CPUs.
+const CLOSE: Duration = Duration::from_micros(300);
+
+/// Of a burst, so many are answered before anything is done for the rest.
+const STREAK_MIN: u32 = 8;
+
+/// A burst of so many was worth it, whatever ended it.
+const STREAK_LONG: u32 = 64;
+
+/// A read that took longer has slept: without that it is a system call of one or two microseconds.
+const SLEPT: Duration = Duration::from_micros(6);
+
+/// Requests that were waited for, before it looks where their caller is: one may be a caller who waited for something else.
+const SLEPT_MIN: i32 = 2;
+
+/// The same again, where moving would not help.
+const SLEPT_PAUSE: i32 = 8;
+
+/// How often the watch looks. What waits for a reader that gets no CPU waits for two of these at most.
+const LOOK: Duration = Duration::from_millis(3);
+
+/// Looks at a reader that does nothing of the kind, before the watch rests.
+const LOOKS_QUIET: u32 = 20;
+
+/// How often in a [`WINDOW`] the watch may help before the reader does without for as long: those who wait lose a twentieth at
+/// most where the CPU is contended, and what only looks like that costs nothing.
+const RESCUES_MAX: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `work` on a thread with a placement of its own.
+    fn placed(work: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::spawn(|| {
+            let Some(_placement) = Placement::begin() else {
+                println!("SKIPPED: this user may not leave SCHED_IDLE");
+                return;
+            };
+            work();
+        });
+        thread.join().expect("no panic");
+    }
+
+    /// Asked and answered until it is active, then answers once more around `during`.
+    fn serve(during: impl FnOnce()) {
+        for _ in 0..STREAK_MIN {
+            before_read();
+            asked(0, 100);
+            answering(100, || ());
+        }
+        before_read();
+        asked(0, 100);
+        answering(100, during);
+    }
+
+    fn spin(how_long: Duration) {
+        let until = Instant::now() + how_long;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn policy() -> c_int {
+        policy_of(rustix::thread::gettid()).expect("known")
+    }
+
+    fn wait_for_help() {
+        let start = Instant::now();
+        while policy() == SCHED_IDLE {
+            assert!(start.elapsed() < Duration::from_secs(10), "nobody helps");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn it_steps_back_for_the_length_of_a_burst() {
+        placed(|| {
+            answering(100, || assert_eq!(policy(), SCHED_OTHER, "the first"));
+            serve(|| assert_eq!(policy(), SCHED_IDLE));
+            answering(SMALL + 1, || assert_eq!(policy(), SCHED_OTHER, "a large one"));
+            serve(|| assert_eq!(policy(), SCHED_IDLE, "the next burst"));
+            let started = spawn("other".to_owned(), policy).expect("started");
+            assert_eq!(started.join().expect("no panic"), SCHED_OTHER);
+            serve(|| spin(CLOSE * 2));
+            before_read();
+            asked(0, 100);
+            assert_eq!(policy(), SCHED_OTHER, "a late one");
+        });
+    }
+
+    #[test]
+    fn a_reader_that_gets_no_cpu_is_helped_and_then_does_without() {
+        placed(|| {
+            // The next request is there at once each time.
+            (0..RESCUES_MAX).for_each(|_| serve(wait_for_help));
+            serve(|| assert_eq!(policy(), SCHED_OTHER, "it does without"));
+            spin(WINDOW);
+            serve(|| assert_eq!(policy(), SCHED_IDLE, "another try"));
+        });
+    }
+
+    #[test]
+    fn a_reader_whom_nobody_asks_steps_forth() {
+        placed(|| {
+            serve(|| ());
+            before_read();
+            wait_for_help();
+            asked(0, 100);
+            serve(|| assert_eq!(policy(), SCHED_IDLE, "nobody waited"));
+        });
+    }
+
+    #[test]
+    fn the_watch_rests_and_is_woken() {
+        placed(|| {
+            std::thread::sleep(LOOK * (LOOKS_QUIET + 20));
+            serve(wait_for_help);
+        });
+    }
+
+    #[test]
+    fn it_moves_to_where_the_caller_is() {
+        let allowed = sched_getaffinity(None).expect("known");
+        let shared = Shared { is_back: AtomicBool::new(true), ..Shared::default() };
+        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(4) {
+            let (tell, told) = mpsc::channel();
+            let (end, ended) = mpsc::channel::<()>();
+            let caller = std::thread::spawn(move || {
+                let mut there = CpuSet::new();
+                there.set(cpu);
+                sched_setaffinity(None, &there).expect("pinned");
+                tell.send(rustix::thread::gettid()).expect("heard");
+                _ = ended.recv();
+            });
+            let pid = told.recv().expect("told").as_raw_nonzero().get() as u32;
+            assert_eq!(cpu_of(pid), Some(cpu));
+            shared.bind(rustix::thread::gettid(), cpu).expect("moved");
+            assert_eq!(sched_getcpu(), cpu);
+            shared.release(None);
+            assert!(sched_getaffinity(None).expect("known") == allowed, "free to go");
+            drop(end);
+            caller.join().expect("no panic");
+            assert_eq!(cpu_of(pid), None, "gone");
+        }
+        assert!(shared.bind(rustix::thread::gettid(), CpuSet::MAX_CPU).is_err() && cpu_of(0).is_none());
+    }
+}
