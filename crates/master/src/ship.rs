@@ -2,7 +2,7 @@
 
 use meta::{Change, FileKind, FsError, Key, Op, OpReply, StoredInode};
 use obs::OperationKind;
-use types::{Ino, LockMode, NodeId, OpSeq, ResourceId, Timespec};
+use types::{Ino, LockMode, NodeId, OpSeq, ResourceId, ResourceKind, Timespec};
 use wire::{FromMaster, Grant, GrantData};
 
 use crate::change::{Planned, Then};
@@ -127,6 +127,7 @@ impl Master {
         let mut grants = Vec::new();
         if result.is_ok() {
             self.grant_directories(node, op, &mut grants);
+            self.grant_covering(node, &changes, &mut grants);
             self.grant_made(node, op, &changes, &mut grants);
         }
         let changes = if told { Vec::new() } else { changes };
@@ -160,6 +161,22 @@ impl Master {
             } else {
                 self.table.grant(node, resource, mode);
                 grants.push(Grant { resource, mode, data: GrantData::Held {} });
+            }
+        }
+    }
+
+    /// The only reader of a directory gets it in EX with its first change of anything that the directory covers: the next runs there.
+    fn grant_covering(&mut self, node: NodeId, changes: &[Change], grants: &mut Vec<Grant>) {
+        for resource in changes.iter().filter_map(Change::resource) {
+            let may_keep_more = resource.kind == ResourceKind::Dir
+                && self.table.mode(node, resource) == LockMode::Pr
+                && !self.is_changing(resource)
+                && !self.table.is_wanted(resource)
+                && !self.table.is_shared(resource, node)
+                && self.table.may_grant(node, resource, LockMode::Ex);
+            if may_keep_more {
+                self.table.grant(node, resource, LockMode::Ex);
+                grants.push(Grant { resource, mode: LockMode::Ex, data: GrantData::Held {} });
             }
         }
     }

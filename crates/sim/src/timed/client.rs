@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use meta::ops::AttrSet;
 use meta::{FileKind, FsError};
 use types::{Ino, Micros};
 use vfs::{Attr, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
@@ -129,6 +130,19 @@ impl Client {
             Reply::Attr(attr, keep) => {
                 kernel.attr(&attr, keep);
                 Ok(attr)
+            }
+            other => Err(refusal(other)),
+        })
+        .await
+    }
+
+    /// Sets the permission bits of a file.
+    pub async fn chmod(&self, ino: u64, mode: u32) -> Result<(), FsError> {
+        let set = AttrSet { mode: Some(mode), ..AttrSet::default() };
+        self.call(Request::SetAttr { ino: Ino(ino), set, size: None }, |kernel, reply| match reply {
+            Reply::Attr(attr, keep) => {
+                kernel.attr(&attr, keep);
+                Ok(())
             }
             other => Err(refusal(other)),
         })
