@@ -3,7 +3,7 @@
 //! Invariants:
 //!
 //! - A token is used only while it is held and no revoke has started to take that right away.
-//! - A revoke starts at once if the token lies idle, else after the minimum hold time, so that two nodes that
+//! - A revoke starts as soon as the token lies idle, at the latest after the minimum hold time, so that two nodes that
 //!   want one resource each get work done (source: the minimum hold time of GFS2's glocks).
 //! - Over its share of the master's memory a node gives up tokens one by one, least used first, never all.
 
@@ -168,8 +168,7 @@ impl NodeTable {
                 self.delayed.remove(&(due, resource));
                 (to.min(earlier), due)
             }
-            Revoke::No if now.since(token.used_at) >= hold.idle => (to, now),
-            Revoke::No => (to, (token.granted_at + hold.minimum).max(now)),
+            Revoke::No => (to, token.held_until(hold).max(now)),
         };
         token.revoke = Revoke::Delayed { to: wanted, due };
         self.delayed.insert((due, resource), ());
@@ -182,9 +181,17 @@ impl NodeTable {
         if due > now {
             return None;
         }
+        let hold = self.hold;
         self.delayed.remove(&(due, resource));
         let token = self.tokens.get_mut(&resource)?;
         let Revoke::Delayed { to, .. } = token.revoke else { return None };
+        let held_until = token.held_until(hold);
+        if due != AT_ONCE && held_until > now {
+            // It was used meanwhile.
+            token.revoke = Revoke::Delayed { to, due: held_until };
+            self.delayed.insert((held_until, resource), ());
+            return self.poll_revocation(now);
+        }
         token.revoke = Revoke::Started { to, then: None };
         self.leaving += usize::from(to == LockMode::Nl);
         Some(Revocation { resource, from: token.mode, to })
@@ -239,9 +246,8 @@ impl NodeTable {
         if let Revoke::Started { then: Some(more), .. } = token.revoke
             && !more.permits(token.mode)
         {
-            let due = Micros(0);
-            token.revoke = Revoke::Delayed { to: more, due };
-            self.delayed.insert((due, resource), ());
+            token.revoke = Revoke::Delayed { to: more, due: AT_ONCE };
+            self.delayed.insert((AT_ONCE, resource), ());
             return;
         }
         if let Revoke::Delayed { to: more, due } = token.revoke {
@@ -350,12 +356,19 @@ impl NodeTable {
 }
 
 impl Token {
+    /// Until when a revoke waits: until the token lies idle, but not beyond its minimum hold time.
+    fn held_until(&self, hold: Hold) -> Micros {
+        (self.used_at + hold.idle).min(self.granted_at + hold.minimum)
+    }
+
     fn is_leaving(&self) -> bool {
         matches!(self.revoke, Revoke::Started { to: LockMode::Nl, .. })
     }
 }
 
 const USES_MAX: u8 = 3;
+/// When a revoke is due that does not wait for anything any more.
+const AT_ONCE: Micros = Micros(0);
 /// A node may always hold this many tokens, or it could not work at all.
 const SHARE_MIN: usize = 64;
 
@@ -380,8 +393,11 @@ mod tests {
         assert!(table.try_use(Micros(5_000), D, Ex));
         assert_eq!(table.revoke(Micros(5_100), D, Pr), None);
         assert_eq!(table.poll_revocation(Micros(5_100)), None);
+        for now in (5_900..10_100).step_by(600) {
+            assert!(table.try_use(Micros(now), D, Ex), "usable until the revoke starts");
+            assert_eq!(table.poll_revocation(Micros(now + 599)), None);
+        }
         assert_eq!(table.next_revocation(), Some(Micros(10_100)));
-        assert!(table.try_use(Micros(9_000), D, Ex), "usable until the revoke starts");
         let expected = Revocation { resource: D, from: Ex, to: Pr };
         assert_eq!(table.poll_revocation(Micros(10_100)), Some(expected));
         assert!(!table.try_use(Micros(10_101), D, Ex));
@@ -398,6 +414,19 @@ mod tests {
         assert_eq!(table.poll_revocation(Micros(1_000)), Some(Revocation { resource: D, from: Ex, to: Nl }));
         table.released(D, Nl);
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn revoke_waits_no_longer_than_the_token_is_in_use() {
+        let mut table = table();
+        table.grant(Micros(0), D, Ex);
+        assert!(table.try_use(Micros(2_000), D, Ex));
+        assert_eq!(table.revoke(Micros(2_100), D, Nl), None);
+        assert_eq!(table.next_revocation(), Some(Micros(3_000)));
+        assert!(table.try_use(Micros(2_500), D, Ex));
+        assert_eq!(table.poll_revocation(Micros(3_000)), None);
+        assert_eq!(table.next_revocation(), Some(Micros(3_500)));
+        assert_eq!(table.poll_revocation(Micros(3_500)), Some(Revocation { resource: D, from: Ex, to: Nl }));
     }
 
     #[test]
