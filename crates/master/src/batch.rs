@@ -1,6 +1,7 @@
 //! Batches: pieces of the write-behind logs of the nodes that hold what they change.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use meta::Change;
 use types::{BatchSeq, Credit, LockMode, NodeId, ResourceId};
@@ -50,13 +51,19 @@ impl Master {
         node: NodeId,
         seq: BatchSeq,
         last_kept: Vec<(ResourceId, LockMode)>,
-        last_changes: Vec<Change>,
+        last_changes: Arc<Vec<Change>>,
         sync: bool,
         spent: &[Credit],
     ) {
         let Parts { mut kept, mut changes, .. } = self.take_parts(node, seq);
         kept.extend(last_kept);
-        changes.extend(last_changes);
+        let changes = match changes.is_empty() {
+            true => last_changes,
+            false => {
+                changes.extend(Arc::unwrap_or_clone(last_changes));
+                Arc::new(changes)
+            }
+        };
         let kept = &kept[..];
         let Some(applied) = self.members.get(&node).map(|m| m.record.batch) else { return };
         if seq > applied {

@@ -18,7 +18,7 @@ fn what_a_failed_batch_held_is_not_granted_without_it() {
     let batch = |seq: u64| ToMaster::Batch {
         seq: BatchSeq(seq),
         kept: vec![own],
-        changes: common::directory(Ino::ROOT, Ino(100)),
+        changes: common::directory(Ino::ROOT, Ino(100)).into(),
         sync: false,
         spent: Vec::new(),
     };

@@ -11,7 +11,10 @@ use wire::{FRAME_LEN_MAX, FromMaster, GrantData, ReassertPart, ToMaster, Want};
 
 fn batch(rig: &mut Rig, peer: PeerId, seq: u64, kept: Vec<Ino>, changes: Vec<Change>) -> Vec<Output> {
     let kept = kept.into_iter().map(|ino| (ResourceId::dir(ino), LockMode::Ex)).collect();
-    rig.tell(peer, ToMaster::Batch { seq: BatchSeq(seq), kept, changes, sync: false, spent: Vec::new() })
+    rig.tell(
+        peer,
+        ToMaster::Batch { seq: BatchSeq(seq), kept, changes: changes.into(), sync: false, spent: Vec::new() },
+    )
 }
 
 fn messages(outputs: &[Output]) -> Vec<FromMaster> {
@@ -42,9 +45,10 @@ fn parts_take_effect_with_the_end_of_their_batch_and_no_sooner() {
     assert!(messages(&rig.tell(A, ToMaster::BatchPart { seq, kept, changes })).is_empty());
     assert!(rig.value(meta::Key::Inode(Ino(100))).is_none());
     let changes = directory_at(Ino::ROOT, 257, Ino(200)).to_vec();
-    assert!(!is_ended(
-        &rig.tell(A, ToMaster::Batch { seq, kept: Vec::new(), changes, sync: false, spent: Vec::new() })
-    ));
+    assert!(!is_ended(&rig.tell(
+        A,
+        ToMaster::Batch { seq, kept: Vec::new(), changes: changes.into(), sync: false, spent: Vec::new() }
+    )));
     assert!(rig.value(meta::Key::Inode(Ino(100))).is_some());
     // What the part declared is held: the next batch may change it.
     assert!(!is_ended(&batch(&mut rig, A, 2, Vec::new(), file(Ino(200), 256, Ino(101), 10).to_vec())));

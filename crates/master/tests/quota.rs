@@ -21,7 +21,13 @@ fn ask(bytes: i64, force: bool) -> ToMaster {
 fn batch(seq: u64, bytes: i64) -> ToMaster {
     let charge = Charge { uid: 7, gid: 8, tree: 0 };
     let changes = vec![Change::AddUsage { charge, bytes, inodes: 0 }];
-    ToMaster::Batch { seq: BatchSeq(seq), kept: Vec::new(), changes, sync: false, spent: vec![credit(bytes)] }
+    ToMaster::Batch {
+        seq: BatchSeq(seq),
+        kept: Vec::new(),
+        changes: changes.into(),
+        sync: false,
+        spent: vec![credit(bytes)],
+    }
 }
 
 fn limit(rig: &mut Rig, hard: u64) -> u64 {

@@ -60,7 +60,16 @@ fn an_inode_without_a_record_is_asked_for_before_it_is_denied() {
         if is_made {
             let changes = common::directory(Ino::ROOT, ino);
             let kept = vec![(ResourceId::dir(ino), LockMode::Nl)];
-            rig.tell(A, ToMaster::Batch { seq: BatchSeq(1), kept, changes, sync: false, spent: Vec::new() });
+            rig.tell(
+                A,
+                ToMaster::Batch {
+                    seq: BatchSeq(1),
+                    kept,
+                    changes: changes.into(),
+                    sync: false,
+                    spent: Vec::new(),
+                },
+            );
         }
         let outputs = rig.tell(A, ToMaster::Glimpsed { seq, contents: Vec::new() });
         let error = (!is_made).then_some(FsError::Stale);

@@ -126,8 +126,11 @@ fn more_segments_than_one_page_of_a_scan_are_all_kept() {
     rig.join(B, NodeId(0));
     let first = rig.reserve(A, 10_000).0;
     let changes = (first..first + 10_000).map(|n| meta::Change::AddLive { segment: SegmentId(n), bytes: 1 });
-    let (seq, changes) = (types::BatchSeq(1), changes.collect());
-    rig.tell(A, ToMaster::Batch { seq, kept: Vec::new(), changes, sync: false, spent: Vec::new() });
+    let (seq, changes) = (types::BatchSeq(1), changes.collect::<Vec<_>>());
+    rig.tell(
+        A,
+        ToMaster::Batch { seq, kept: Vec::new(), changes: changes.into(), sync: false, spent: Vec::new() },
+    );
     rig.master.disconnected(rig.clock(), A, true);
     rig.wait();
     let all: Vec<_> = (first..first + 10_000).map(SegmentId).collect();

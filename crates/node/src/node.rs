@@ -24,7 +24,7 @@ use crate::frames::MESSAGE_KINDS;
 use crate::link::{self, Link, describe};
 use crate::options::MountRequest;
 use crate::process;
-use crate::shell::{Identity, Membership, Shell};
+use crate::shell::{Identity, Membership, Shell, Work};
 use crate::signals::{Signalled, Signals};
 use crate::store::VolumeStore;
 use crate::threads::{join, spawn};
@@ -95,6 +95,11 @@ impl Node {
     fn start_threads(&mut self) -> Result<(), NodeError> {
         self.thread("timer", |shell| shell.timer.run(|| shell.tick(), || shell.next_due()))?;
         self.thread("sync", sync)?;
+        self.thread("hand-on", |shell| {
+            while !shell.bulk.all().is_empty() {
+                shell.pump(Work::OfCore);
+            }
+        })?;
         for index in 0..READERS {
             self.thread(&format!("read-{index}"), |shell| {
                 while let Some(task) = shell.tasks.next() {
@@ -283,6 +288,7 @@ impl Node {
         for invalidator in shell.invalidator.get().into_iter().chain(shell.corrector.get()) {
             invalidator.shutdown();
         }
+        shell.bulk.close();
         shell.syncs.close();
         shell.tasks.close();
         shell.timer.stop();

@@ -64,6 +64,8 @@ pub(crate) struct Shell {
     service: Mutex<Option<Arc<Service>>>,
     pub timer: Timer,
     pub syncs: Jobs<(u64, SyncPlan)>,
+    /// Calls to hand on outputs that take long.
+    pub bulk: Jobs<()>,
     status: Mutex<Status>,
     status_changed: Condvar,
 }
@@ -161,6 +163,7 @@ impl Shell {
             service: Mutex::default(),
             timer: Timer::default(),
             syncs: Jobs::default(),
+            bulk: Jobs::default(),
             status: Mutex::default(),
             status_changed: Condvar::new(),
         }
@@ -452,8 +455,18 @@ impl Shell {
 }
 
 impl Driver for Shell {
+    /// Long batches are handed on by a thread of their own: the kernel's next request does not wait until they are encoded, or
+    /// committed by the master in this process.
     fn with_core<R>(&self, call: impl FnOnce(&mut Core, Clock) -> R) -> R {
-        self.call_core(call)
+        let (result, has_bulk) = self.with_guarded(|guarded| {
+            let result = call(&mut guarded.core, clock::for_core());
+            (result, guarded.core.has_bulk())
+        });
+        match has_bulk {
+            true => self.bulk.push(()),
+            false => self.pump(Work::OfCore),
+        }
+        result
     }
 
     fn spawn(&self, task: Task) {

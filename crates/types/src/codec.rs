@@ -5,6 +5,7 @@
 //! and never memory: no allocation exceeds the input's own size.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Why bytes could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -372,6 +373,18 @@ impl<T: Encode> Encode for Box<T> {
 impl<T: Decode> Decode for Box<T> {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
         T::decode(input).map(Box::new)
+    }
+}
+
+impl<T: Encode> Encode for Arc<T> {
+    fn encode(&self, out: &mut Encoder) {
+        self.as_ref().encode(out);
+    }
+}
+
+impl<T: Decode> Decode for Arc<T> {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
+        T::decode(input).map(Arc::new)
     }
 }
 

@@ -149,6 +149,9 @@ pub(crate) struct Departure {
     pub writer_closed: bool,
 }
 
+/// Changes of a batch that takes longer than it takes to wake another thread.
+const BULK_CHANGES: usize = 256;
+
 /// Searches of a request after which a name that stands for nothing is an error.
 const STALE_FINDS_MAX: u32 = 3;
 
@@ -356,6 +359,14 @@ impl Core {
     /// The next order for the driver.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
+    }
+
+    /// Whether a long batch is among the orders: what is to be done with it takes milliseconds.
+    pub fn has_bulk(&self) -> bool {
+        self.outputs.iter().any(|output| match output {
+            Output::Send(ToMaster::Batch { changes, .. }) => changes.len() >= BULK_CHANGES,
+            _ => false,
+        })
     }
 
     /// Figures for `status`.

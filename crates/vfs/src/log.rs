@@ -7,7 +7,9 @@
 //! - Within the open batch only the last change of a key counts; the batch is applied whole.
 //! - A batch is kept until the master reports it durable, so that it can be sent again to another master.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use meta::Change;
 use rustc_hash::FxHashMap;
@@ -102,13 +104,23 @@ impl WriteLog {
             return;
         };
         self.bytes += change.encoded_len_max();
-        self.count += 1;
-        if let Some(index) = self.at.insert(key, self.changes.len())
-            && let Some(old) = self.changes[index].take()
-        {
-            self.bytes -= old.encoded_len_max();
-            self.count -= 1;
+        match self.at.entry(key) {
+            Entry::Vacant(vacant) => _ = vacant.insert(self.changes.len()),
+            Entry::Occupied(mut at) => {
+                let old = &mut self.changes[*at.get()];
+                if let Some(old) = old {
+                    self.bytes -= old.encoded_len_max();
+                    if is_newer_record(old, &change) {
+                        *old = change;
+                        return;
+                    }
+                    self.count -= 1;
+                }
+                *old = None;
+                at.insert(self.changes.len());
+            }
         }
+        self.count += 1;
         self.changes.push(Some(change));
     }
 
@@ -169,7 +181,9 @@ impl WriteLog {
         if self.is_open_empty() && self.kept.is_empty() && !sync {
             return None;
         }
-        let mut changes: Vec<Change> = std::mem::take(&mut self.changes).into_iter().flatten().collect();
+        let mut changes = Vec::with_capacity(self.count + self.live.len() + self.usage.len());
+        // The list keeps its memory: the next batch is about as long.
+        changes.extend(self.changes.drain(..).flatten());
         for (segment, bytes) in std::mem::take(&mut self.live) {
             if bytes != 0 {
                 changes.push(Change::AddLive { segment, bytes });
@@ -190,7 +204,7 @@ impl WriteLog {
         let kept = std::mem::take(&mut self.kept);
         let spent = std::mem::take(&mut self.spent).into_iter();
         let spent = spent.map(|(account, (bytes, inodes))| Credit { account, bytes, inodes }).collect();
-        let message = ToMaster::Batch { seq: self.last, kept, changes, sync, spent };
+        let message = ToMaster::Batch { seq: self.last, kept, changes: Arc::new(changes), sync, spent };
         let bytes = std::mem::take(&mut self.bytes) + 64;
         self.sealed_bytes += bytes;
         self.sealed.push_back(Sealed { seq: self.last, bytes, message: message.clone() });
@@ -271,6 +285,12 @@ impl WriteLog {
         *self = Self::new();
         lost
     }
+}
+
+/// Whether a change is the same record once more, with other values: it may stand where the earlier one stood, for nothing
+/// between them can depend on it. A directory gets a new record with each name made in it.
+fn is_newer_record(old: &Change, new: &Change) -> bool {
+    matches!((old, new), (Change::PutDirectory { .. }, Change::PutDirectory { .. }))
 }
 
 impl LogKey {

@@ -178,7 +178,7 @@ fn parts_of_pages_are_shared_where_nobody_else_maps_them() {
     let (from, ino) = (rig.file, entry.attr.ino);
     rig.ask(Request::Release { ino, handle: opened.handle, flock: None });
     let [own, other] = [(); 2].map(|()| rig.open(ino));
-    let mut copy = |rig: &mut Rig, offset: u64, len: u64| {
+    let copy = |rig: &mut Rig, offset: u64, len: u64| {
         let copy =
             Request::Copy { from, from_offset: 0, ino, offset, len, handle: own, kill_privileges: None };
         match rig.ask(copy) {

@@ -4,6 +4,8 @@
 //! and grants by the master (`LISTING_BYTES`), changes of one operation by the limits of names, records and pages
 //! of extents, releases by the node, which numbers them.
 
+use std::sync::Arc;
+
 use meta::Change;
 use types::{LockMode, ResourceId};
 
@@ -25,12 +27,16 @@ impl ToMaster {
                     each(Self::BatchPart { seq, kept, changes: Vec::new() });
                     kept = rest;
                 }
-                let mut parts = change_parts(changes, kept.len() * RIGHT_LEN_MAX);
+                let bytes = kept.len() * RIGHT_LEN_MAX + encoded_len_max(&changes);
+                if bytes <= PART_BYTES {
+                    return each(Self::Batch { seq, kept, changes, sync, spent });
+                }
+                let mut parts = change_parts(Arc::unwrap_or_clone(changes), kept.len() * RIGHT_LEN_MAX);
                 let last = parts.pop().unwrap_or_default();
                 for changes in parts {
                     each(Self::BatchPart { seq, kept: std::mem::take(&mut kept), changes });
                 }
-                each(Self::Batch { seq, kept, changes: last, sync, spent });
+                each(Self::Batch { seq, kept, changes: Arc::new(last), sync, spent });
             }
             Self::Reassert { part, done } => split_reassertion(part, done, each),
             Self::Disown { mut segments } => {
@@ -65,7 +71,7 @@ impl FromMaster {
 
 /// Changes in lists of about [`PART_BYTES`], of which the first leaves room for `taken` bytes. One list at least.
 pub fn change_parts(changes: Vec<Change>, taken: usize) -> Vec<Vec<Change>> {
-    let mut bytes = taken + changes.iter().map(Change::encoded_len_max).sum::<usize>();
+    let mut bytes = taken + encoded_len_max(&changes);
     if bytes <= PART_BYTES {
         return vec![changes];
     }
@@ -83,6 +89,10 @@ pub fn change_parts(changes: Vec<Change>, taken: usize) -> Vec<Vec<Change>> {
         }
     }
     parts
+}
+
+fn encoded_len_max(changes: &[Change]) -> usize {
+    changes.iter().map(Change::encoded_len_max).sum()
 }
 
 fn split_reassertion(part: ReassertPart, done: bool, mut each: impl FnMut(ToMaster)) {

@@ -1,5 +1,7 @@
 //! What a node says.
 
+use std::sync::Arc;
+
 use meta::{Change, Content, Op};
 use types::{
     BatchSeq, Credit, Epoch, Ino, LockMode, NodeId, OpSeq, ResourceId, SegmentId, Timespec, codec_enum,
@@ -76,8 +78,8 @@ pub enum ToMaster {
         seq: BatchSeq,
         /// Tokens kept on what the batch makes; undeclared is NL.
         kept: Vec<(ResourceId, LockMode)>,
-        /// What it changes.
-        changes: Vec<Change>,
+        /// What it changes. The sender keeps them too until they are durable.
+        changes: Arc<Vec<Change>>,
         /// Whether [`crate::FromMaster::Durable`] is awaited by somebody.
         sync: bool,
         /// Credit that its changes use, of accounts that have limits; below zero: that they give back.

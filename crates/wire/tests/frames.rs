@@ -65,7 +65,7 @@ fn a_batch_of_any_size_goes_in_parts_that_make_it_up() {
     let mut parts = sent(ToMaster::Batch {
         seq,
         kept: kept.clone(),
-        changes: changes.clone(),
+        changes: changes.clone().into(),
         sync: true,
         spent: Vec::new(),
     });
@@ -81,15 +81,20 @@ fn a_batch_of_any_size_goes_in_parts_that_make_it_up() {
         all.extend(changes);
     }
     all_kept.extend(last_kept);
-    all.extend(last);
+    all.extend(last.iter().cloned());
     assert_eq!((all_kept, all), (kept, changes));
 }
 
 #[test]
 fn a_small_batch_and_an_empty_one_stay_whole() {
     for changes in [Vec::new(), vec![inline(1)]] {
-        let batch =
-            ToMaster::Batch { seq: BatchSeq(1), kept: rights(1), changes, sync: false, spent: Vec::new() };
+        let batch = ToMaster::Batch {
+            seq: BatchSeq(1),
+            kept: rights(1),
+            changes: changes.into(),
+            sync: false,
+            spent: Vec::new(),
+        };
         assert_eq!(sent(batch.clone()), [batch]);
     }
 }

@@ -77,7 +77,7 @@ fn result_of_an_operation() -> Vec<u8> {
     let batches = traffic().to_master.values().filter_map(|payload| wire::ToMaster::from_bytes(payload).ok());
     let changes = batches
         .filter_map(|message| match message {
-            wire::ToMaster::Batch { changes, .. } => Some(changes),
+            wire::ToMaster::Batch { changes, .. } => Some(changes.to_vec()),
             _ => None,
         })
         .max_by_key(Vec::len);

@@ -127,7 +127,13 @@ impl Rig {
         let changes = vec![Change::AddLive { segment, bytes }];
         self.tell(
             peer,
-            ToMaster::Batch { seq: BatchSeq(seq), kept: Vec::new(), changes, sync: false, spent: Vec::new() },
+            ToMaster::Batch {
+                seq: BatchSeq(seq),
+                kept: Vec::new(),
+                changes: changes.into(),
+                sync: false,
+                spent: Vec::new(),
+            },
         );
     }
 
