@@ -191,7 +191,7 @@ def cell_text(row: Row, system: str) -> str:
     cell = row.cells.get(system)
     if cell is None:
         problem = row.problems.get(system, "")
-        return f"> {problem.removeprefix('not done after ')}" if problem.startswith("not done") else "failed" if problem else ""
+        return "not done" if problem.startswith("not done") else "failed" if problem else ""
     parts = [shown(cell.median)]
     if len(cell.values) > 1:
         parts.append(f"±{cell.spread:.0%}")
@@ -238,7 +238,8 @@ def markdown(records: list[Record], facts: dict[str, Any]) -> str:
 LEGEND = (
     "Each cell: the median of the runs, ± half of their range as a share of it, and in brackets how many times worse than Holdfast (below 1: better).",
     "A figure marked wrong does not count: the work was not done. `ahead` names the best; with `=` those that cannot be told from it, because the",
-    "difference is no more than the runs differ (with fewer than three runs: 1.5 times). What one machine only can mount is nobody's rival.",
+    "difference is no more than the runs differ (with fewer than three runs: 1.5 times). `not done` and `failed` are of the whole workload; why, is told",
+    "below. What one machine only can mount is nobody's rival.",
 )
 
 

@@ -242,6 +242,8 @@ class Runner:
                 if system.network:
                     host.private_network()
                 system.start(host)
+                if raised := host.level_priorities():
+                    print(f"run {run}, {system.name}: set back to the usual priority: {', '.join(raised)}", flush=True)
                 trouble = ""
             except (Failed, OSError, subprocess.SubprocessError) as error:
                 trouble = f"did not start: {error}"

@@ -10,6 +10,7 @@ class MooseFS(System):
     packages = ("moosefs-master", "moosefs-chunkserver", "moosefs-client")
     settings = (
         "one chunk server, goal 1, default mount options",
+        "its daemons would run at nice -19; here at the same priority as everybody else",
         "by default the master writes its log in the background and chunk servers do not fsync: what fsync promised is in memory",
     )
 
