@@ -232,34 +232,46 @@ class Runner:
         elif isinstance(record.result, dict) and "failed" in record.result:
             record.problem = f"failed: {record.result['failed']}"
 
-    def one(self, run: int, system: System, signals: Signals) -> list[Record]:
-        """One run of one system, from an empty volume to nothing left."""
-        records = []
-        host = Host(self.place / f"{system.name}-{run}", self.options.nice)
+    def started(self, run: int, system: System, host: Host) -> str:
+        """Starts the system; says what is wrong if it does not."""
+        subprocess.run(["sync"], check=True)
         try:
-            subprocess.run(["sync"], check=True)
-            try:
-                if system.network:
-                    host.private_network()
-                system.start(host)
-                if raised := host.level_priorities():
-                    print(f"run {run}, {system.name}: set back to the usual priority: {', '.join(raised)}", flush=True)
-                trouble = ""
-            except (Failed, OSError, subprocess.SubprocessError) as error:
-                trouble = f"did not start: {error}"
-                print(f"run {run}, {system.name}: {trouble}", flush=True)
-            for workload in self.options.workloads:
-                record = Record(run, system.name, workload, load=round(os.getloadavg()[0], 2), problem=trouble)
+            if system.network:
+                host.private_network()
+            system.start(host)
+            raised = host.level_priorities()
+        except (Failed, OSError, subprocess.SubprocessError) as error:
+            print(f"run {run}, {system.name}: did not start: {error}", flush=True)
+            return f"did not start: {error}"
+        if raised:
+            print(f"run {run}, {system.name}: set back to the usual priority: {', '.join(raised)}", flush=True)
+        return ""
+
+    def some(self, run: int, system: System, workloads: list[str], signals: Signals) -> list[str]:
+        """Workloads on one empty volume until one is cut off, since what that has left under way would slow the next. Returns what is left."""
+        left = list(workloads)
+        host = Host(Path(tempfile.mkdtemp(prefix=f"{system.name}-", dir=self.place)), self.options.nice)
+        try:
+            trouble = self.started(run, system, host)
+            whole = True
+            while left and whole:
+                record = Record(run, system.name, left.pop(0), load=round(os.getloadavg()[0], 2), problem=trouble)
                 if not trouble:
                     self.measure(record, host)
-                    print(f"run {run}, {system.name}, {workload}: {record.seconds} s {record.problem}", flush=True)
-                records.append(record)
-                (self.raw / f"{run}-{system.name}-{workload}.json").write_text(json.dumps(dataclasses.asdict(record), indent=1))
-            if any(record.problem for record in records):
-                shutil.copytree(host.logs, self.options.out / "logs" / f"{run}-{system.name}", dirs_exist_ok=True)
+                    whole = not record.problem.startswith("not done")
+                    print(f"run {run}, {system.name}, {record.workload}: {record.seconds} s {record.problem}", flush=True)
+                (self.raw / f"{run}-{system.name}-{record.workload}.json").write_text(json.dumps(dataclasses.asdict(record), indent=1))
+                if record.problem:
+                    shutil.copytree(host.logs, self.options.out / "logs" / f"{run}-{system.name}-{'start' if trouble else record.workload}", dirs_exist_ok=True)
         finally:
             signals.hold(host.stop)
-        return records
+        return left
+
+    def one(self, run: int, system: System, signals: Signals) -> None:
+        """One run of one system, from an empty volume to nothing left."""
+        left: list[str] = self.options.workloads
+        while left:
+            left = self.some(run, system, left, signals)
 
 
 def facts(options: argparse.Namespace, systems: list[System], archive: Path | None) -> dict[str, Any]:
