@@ -225,7 +225,7 @@ def markdown(records: list[Record], facts: dict[str, Any]) -> str:
             cells = " | ".join(cell_text(row, system) for system in systems)
             out.append(f"| {row.name} | {row.unit} | {cells} | {ahead_text(row, rivals)} |")
     if OURS in systems and len(rivals) > 1:
-        out += standing(rows, rivals)
+        out += standing(rows, rivals, {name for name in rivals if not facts["systems"][name]["durable"]})
     problems = [record for record in records if record.problem]
     wrong = [(row, system, text) for row in rows for system, cell in row.cells.items() for text in cell.wrong]
     if problems or wrong:
@@ -243,7 +243,7 @@ LEGEND = (
 )
 
 
-def standing(rows: list[Row], rivals: list[str]) -> list[str]:
+def standing(rows: list[Row], rivals: list[str], forgetful: set[str]) -> list[str]:
     behind, even, ahead = [], [], 0
     for row in rows:
         best = row.best(rivals)
@@ -253,7 +253,9 @@ def standing(rows: list[Row], rivals: list[str]) -> list[str]:
         if OURS not in best:
             ratio = row.ratio(best[0])
             by = "has no figure" if ratio is None else f"{1 / ratio:.2g} times worse" if ratio else "worse"
-            behind.append(f"- {where}: {' = '.join(best)} ahead, Holdfast {by} ({cell_text(row, OURS) or 'not measured'})")
+            unlike = [name for name in best if name in forgetful] if "fsync" in row.name else []
+            but = f"; not on disk then: {', '.join(unlike)}" if unlike else ""
+            behind.append(f"- {where}: {' = '.join(best)} ahead, Holdfast {by} ({cell_text(row, OURS) or 'not measured'}){but}")
         elif len(best) > 1:
             even.append(f"{where} ({', '.join(name for name in best if name != OURS)})")
         else:

@@ -283,7 +283,7 @@ def facts(options: argparse.Namespace, systems: list[System], archive: Path | No
         + (f", an archive of {archive.stat().st_size >> 20} MiB" if archive else ""),
         "Runs": f"{options.runs}, the systems by turns, one at a time; a limit of {options.limit:g} s for each workload",
     }
-    described = {system.name: {"version": system.version(), "settings": list(system.settings), "shared": system.shared} for system in systems}
+    described = {system.name: {"version": system.version(), "settings": list(system.settings), "shared": system.shared, "durable": system.durable} for system in systems}
     return {"format": 1, "measured": measured, "systems": described}
 
 

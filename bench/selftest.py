@@ -39,7 +39,7 @@ def records(system: str, *rates: float, workload: str = "create", key: str = "mk
 
 FACTS = {
     "measured": {},
-    "systems": {name: {"version": "1", "settings": ["as it is"], "shared": name != "ext4"} for name in ("ext4", "holdfast", "other", "third")},
+    "systems": {name: {"version": "1", "settings": ["as it is"], "shared": name != "ext4", "durable": name != "third"} for name in ("ext4", "holdfast", "other", "third")},
 }
 
 
@@ -100,6 +100,12 @@ class Figures(unittest.TestCase):
         row = next(row for row in report.rows_of(walks) if row.name == "b")
         self.assertEqual(row.best(["holdfast", "other"]), ["holdfast"])
         self.assertIn("wrong", report.cell_text(row, "other"))
+
+    def test_who_answers_fsync_from_memory_is_named(self) -> None:
+        sync = [*records("holdfast", 9, key="write+fsync_s"), *records("third", 1, key="write+fsync_s"), *records("third", 300), *records("holdfast", 100)]
+        lines = report.markdown(sync, FACTS).splitlines()
+        told = [line.endswith("not on disk then: third") for line in lines if line.startswith("- create, ")]
+        self.assertEqual(told, [True, False])
 
     def test_the_report_names_what_is_behind_and_what_failed(self) -> None:
         all_of_it = [*records("ext4", 900), *records("holdfast", 100), *records("other", 300), Record(1, "third", "create", problem="not done after 150 s")]

