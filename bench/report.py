@@ -193,7 +193,7 @@ def cell_text(row: Row, system: str) -> str:
         problem = row.problems.get(system, "")
         return "not done" if problem.startswith("not done") else "failed" if problem else ""
     parts = [shown(cell.median)]
-    if len(cell.values) > 1:
+    if len(cell.values) > 1 and cell.median:
         parts.append(f"±{cell.spread:.0%}")
     if cell.wrong:
         parts.append("wrong")
@@ -247,8 +247,8 @@ def standing(rows: list[Row], rivals: list[str], forgetful: set[str]) -> list[st
     behind, even, ahead = [], [], 0
     for row in rows:
         best = row.best(rivals)
-        if not best:
-            continue
+        if not best or (OURS not in row.cells and OURS not in row.problems):
+            continue  # Nobody has it, or it is counted only where it goes wrong.
         where = f"{row.workload}, {row.name}"
         if OURS not in best:
             ratio = row.ratio(best[0])

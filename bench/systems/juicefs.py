@@ -13,6 +13,7 @@ class JuiceFS(System):
     options: tuple[str, ...] = ()
     settings: tuple[str, ...] = (
         'Redis: appendonly yes, save "" (appendfsync is everysec by default); files of content are not synced: what fsync promised is not on disk yet',
+        "its mounts would raise their priority; here they have everybody's",
         "storage file, a cache directory for each mount, --no-usage-report; trash as by default, so unlink moves there",
     )
 
