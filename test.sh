@@ -20,6 +20,7 @@ trap 'kill -- "-$fuzz" 2>/dev/null || true; rm -f "$fuzz_log"' EXIT
 cargo test --quiet --workspace
 cargo test --quiet -p holdfast-sim --features planted --test planted
 cargo run --quiet -p xtask -- layers
+/usr/bin/python3 bench/selftest.py
 cargo run --quiet -p xtask -- tidy
 echo "waiting for the fuzzer"
 wait "$fuzz" || { cat "$fuzz_log"; exit 1; }
