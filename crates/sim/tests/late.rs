@@ -175,7 +175,6 @@ impl World {
             30..32 => self.read_to_the_end(node),
             32..35 => self.open_or_close(node),
             35 => self.set_time(node),
-            36 if self.cluster.random(10) == 0 => self.cluster.kill_master(),
             _ => self.rest(),
         }
     }
