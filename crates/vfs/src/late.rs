@@ -5,8 +5,8 @@
 //! - What was learnt earlier answers [`crate::Request::Stat`] and lookups and nothing else, and never here where the file is open
 //!   for writing. What the kernel goes by itself, reads, seeks and appends are answered as ever.
 //! - It is of a moment not longer ago than [`crate::Config::late_max`].
-//! - It goes when the content is granted here, when the file is opened here, and when this node has changed it: nobody is shown
-//!   less than this node was told under a right, wrote or set.
+//! - It goes when the content is granted here, when the file is opened or locked here, and when this node has changed it: nobody
+//!   is shown less than this node was told under a right, wrote or set.
 //! - The names' half is never late: it is that under PR.
 //! - The kernel has it for one use, so that nothing is to be taken back when the options are switched off.
 

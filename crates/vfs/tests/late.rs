@@ -16,7 +16,7 @@ use types::{Ino, LockMode, Micros, OpSeq, ResourceId, Timespec};
 use vfs::{
     Attr, Clock, Config, Core, HandleId, Keep, Lazy, OpenMode, Output, Reply, Request, RequestId, WriteData,
 };
-use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
+use wire::{ByteLock, FromMaster, Grant, GrantData, LockKind, LockOwner, ToMaster, Want};
 
 const FILE: Ino = Ino(50);
 const APPEND: OpenMode = OpenMode { write: true, map: false, append: true, sync: false };
@@ -32,6 +32,7 @@ struct Rig {
     /// Asked of the master and not answered.
     asked: Vec<(u64, Want)>,
     shipped: Vec<OpSeq>,
+    locking: Vec<u64>,
     glimpsed: Vec<(Ino, Content)>,
     replies: Vec<(u64, Reply)>,
 }
@@ -43,7 +44,9 @@ impl Rig {
         let core = Core::new(config, [7; 16], Arc::clone(&store) as _, Arc::clone(&metrics));
         let clock = Clock { now: Micros(1_000_000), wall: at(100) };
         let (asked, shipped, glimpsed, replies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut rig = Self { core, store, metrics, clock, next: 1, asked, shipped, glimpsed, replies };
+        let locking = Vec::new();
+        let mut rig =
+            Self { core, store, metrics, clock, next: 1, asked, shipped, locking, glimpsed, replies };
         rig.core.hello(rig.clock, 1, 1, String::new(), String::new());
         rig.hear(welcome(1_000_000_000));
         rig.hear(reserved());
@@ -84,6 +87,7 @@ impl Rig {
             match output {
                 Output::Send(ToMaster::Acquire { request, want, .. }) => self.asked.push((request, want)),
                 Output::Send(ToMaster::Ship { seq, .. }) => self.shipped.push(seq),
+                Output::Send(ToMaster::Lock { request, .. }) => self.locking.push(request),
                 Output::Send(ToMaster::Glimpsed { contents, .. }) => self.glimpsed.extend(contents),
                 Output::Reply(id, reply) => self.replies.push((id.0, reply)),
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock, job),
@@ -314,6 +318,30 @@ fn who_opens_a_file_is_shown_what_it_is_by_then() {
     rig.open(OpenMode::default(), None);
     rig.asks_and_sees(20);
     assert_eq!(rig.stat(), Some((20, Keep::No)));
+}
+
+/// Programs that lock a file, look how long it is, and write there.
+#[test]
+fn who_locks_a_file_is_shown_what_it_is_by_then() {
+    let mut rig = Rig::beside_a_writer(LATE_SIZES, 10);
+    let handle = rig.open(OpenMode::default(), None);
+    rig.asks_and_sees(20);
+    let lock = ByteLock {
+        ino: FILE,
+        kind: LockKind::Posix,
+        owner: LockOwner(7),
+        pid: 1,
+        exclusive: false,
+        start: 0,
+        end: 100,
+    };
+    let id = rig.ask(Request::SetLock { lock, handle, wait: true });
+    assert_eq!(rig.stat(), Some((20, Keep::No)), "it waits");
+    let request = rig.locking.remove(0);
+    rig.hear(FromMaster::Locked { request, error: None, conflict: None });
+    assert!(matches!(rig.reply_to(id), Some(Reply::Done)));
+    rig.asks_and_sees(30);
+    assert_eq!(rig.stat(), Some((30, Keep::No)));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
 use serde_json::Value as Json;
 
 use crate::lab::{Lab, Mount};
@@ -122,6 +123,13 @@ fn a_look_at_a_growing_file_costs_a_message_and_with_lazysize_none() {
         assert_eq!(reader.stream_position().expect("open"), log.len);
         log.append();
         assert_eq!(reader.seek(SeekFrom::End(0)).expect("sought"), log.len);
+    }
+    for _ in 0..20 {
+        log.look();
+        log.append();
+        rustix::fs::flock(&reader, FlockOperation::LockShared).expect("locked");
+        assert_eq!(log.look(), log.len, "who has a lock is shown what there is");
+        rustix::fs::flock(&reader, FlockOperation::Unlock).expect("unlocked");
     }
     let mut appender = fs::OpenOptions::new().append(true).open(log.looker.path("log")).expect("opened");
     for _ in 0..20 {
