@@ -71,8 +71,8 @@ fn try_translate<'a>(
     let ino = Ino(header.nodeid);
     let (request, shape) = match operation {
         Operation::Lookup { name } => lookup(ino, name),
-        Operation::Getattr { fh: _ } => (Request::GetAttr { ino }, Shape::Plain),
-        Operation::Statx { .. } => (Request::GetAttr { ino }, Shape::Statx),
+        Operation::Getattr { fh } => (attributes(ino, fh), Shape::Plain),
+        Operation::Statx { fh, .. } => (attributes(ino, fh), Shape::Statx),
         Operation::Setattr(setattr) => {
             let shape = if setattr.size.is_some() { Shape::Truncate } else { Shape::Plain };
             (Request::SetAttr { ino, set: attr_set(header, &setattr, wall)?, size: setattr.size }, shape)
@@ -250,6 +250,15 @@ fn lookup(ino: Ino, name: &OsStr) -> (Request, Shape) {
         b"." => (Request::Itself { ino }, Shape::Plain),
         b".." => (Request::Parent { ino }, Shape::Plain),
         name => (Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup),
+    }
+}
+
+/// The kernel names a handle where it goes by the end itself, for a read behind the one that it has or a seek to it
+/// (`fuse_update_attributes` in linux:fs/fuse/dir.c), and none for stat and fstat.
+fn attributes(ino: Ino, fh: Option<u64>) -> Request {
+    match fh {
+        Some(_) => Request::GetAttr { ino },
+        None => Request::Stat { ino },
     }
 }
 

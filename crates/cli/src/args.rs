@@ -28,6 +28,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Show a mount's counters, first since the mount, then per interval
     Stat(StatArgs),
+    /// Change options of a mount while it is in use, or show them
+    Set(SetArgs),
     /// Check a volume, of a mounted one what it was at one moment; repair what needs no guess
     Fsck(FsckArgs),
     /// Read everything a volume holds, mounted or not, and compare it with its checksums
@@ -144,6 +146,23 @@ pub struct StatArgs {
     /// Print the Prometheus text format; always since the mount
     #[arg(long)]
     pub prometheus: bool,
+}
+
+/// Arguments of `set`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Changes count from the next request on, until the mount ends; to keep them give the option to `mount` or in fstab. \
+See `holdfast mount --help` for what the options mean. Exit codes: 0 good, 2 wrong usage or could not be set."
+)]
+pub struct SetArgs {
+    /// The mount point
+    pub mountpoint: PathBuf,
+    /// lazysize=on, lazysize=off, nomtime=on, nomtime=off; none to show what is set
+    #[arg(value_name = "NAME=on|off", value_parser = crate::commands::set::setting)]
+    pub settings: Vec<String>,
+    /// Print what is set then as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `quota`.

@@ -8,16 +8,18 @@
 //!   `unflushed_mutations`, `unflushed_bytes`; from a master also `members`, an array of such objects.
 //! - `scrub RATE`, of the master: white space at least every few seconds, then what a scrub at so many bytes a second
 //!   found, in the form of [`node::report_json`].
+//! - `set`, `set NAME=on ...`: options that may change while mounted, by name, as they are then.
 //! - `snapshot`, `record HEX`, of the master: see [`node::check_mounted`].
 //! - `umount`: the node answers white space at once and keeps the connection open until it has been
 //!   unmounted (the asker does that) and has flushed; then `clean` (boolean) and, if not, `error`.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use volume::{Volume, VolumeError};
+use volume::{Volume, VolumeError, sources};
 
 use crate::commands::mount::Plan;
 use crate::failure::{Failure, with_causes};
@@ -55,6 +57,8 @@ fn options_of(options: &MountOptions) -> node::MountOptions {
         },
         diratime: options.diratime,
         lazytime: options.lazytime,
+        lazysize: options.lazysize,
+        nomtime: options.nomtime,
         commit: options.commit,
         sync: options.sync,
         dirsync: options.dirsync,
@@ -106,6 +110,17 @@ pub fn ask(volume: &Volume, socket: &str, line: &str) -> Result<Json, ControlErr
         .map_err(|source| ControlError::Silent { socket: socket.to_owned(), source })?;
     serde_json::from_slice(&bytes)
         .map_err(|source| ControlError::Garbled { socket: socket.to_owned(), source })
+}
+
+/// The volume that is mounted at `mountpoint`, and the socket of the node there.
+pub fn node_at(mountpoint: &Path) -> Result<(Volume, String), Failure> {
+    let given = mountpoint.display();
+    let entry = sources::find(mountpoint)
+        .map_err(|error| Failure::unable(format!("{given}: {error}")))?
+        .filter(sources::MountEntry::is_holdfast)
+        .ok_or_else(|| Failure::unable(format!("{given}: no Holdfast mount")))?;
+    let volume = Volume::open(&entry.source).map_err(|error| Failure::unable(with_causes(&error)))?;
+    Ok((volume, entry.control_socket()))
 }
 
 /// The socket of the node that is master of a mounted volume; `None` if none says that it is.

@@ -64,6 +64,7 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Umount(args) => commands::umount::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Stat(args) => commands::stat::run(&args),
+        Command::Set(args) => commands::set::run(&args),
         Command::Fsck(args) => commands::fsck::run(&args),
         Command::Scrub(args) => commands::scrub::run(&args),
         Command::Quota(args) => commands::quota::run(&args),

@@ -18,6 +18,10 @@ pub struct MountOptions {
     pub diratime: bool,
     /// Times reach the volume late, with the next other change.
     pub lazytime: bool,
+    /// Sizes and times of files that other nodes write may be late.
+    pub lazysize: bool,
+    /// Others are shown late when this node wrote.
+    pub nomtime: bool,
     /// Longest time that a change stays in memory only.
     pub commit: Duration,
     /// Every change is durable before its system call returns.
@@ -123,6 +127,8 @@ impl MountOptions {
             atime: Atime::Relative,
             diratime: true,
             lazytime: false,
+            lazysize: false,
+            nomtime: false,
             commit: Duration::from_secs(1),
             sync: false,
             dirsync: false,
@@ -194,6 +200,10 @@ const SWITCHES: &[(&str, Set)] = &[
     ("nodiratime", |o| o.diratime = false),
     ("lazytime", |o| o.lazytime = true),
     ("nolazytime", |o| o.lazytime = false),
+    ("lazysize", |o| o.lazysize = true),
+    ("nolazysize", |o| o.lazysize = false),
+    ("nomtime", |o| o.nomtime = true),
+    ("mtime", |o| o.nomtime = false),
     ("sync", |o| o.sync = true),
     ("async", |o| o.sync = false),
     ("dirsync", |o| o.dirsync = true),
@@ -259,7 +269,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("subtype", "the type is fuse.holdfast"),
     ("no_default_permissions", "permissions are checked by the kernel"),
     ("nodefault_permissions", "permissions are checked by the kernel"),
-    ("remount", "unmount and mount again"),
+    ("remount", "unmount and mount again; `holdfast set` changes lazysize and nomtime"),
     ("bind", "bind mounts are made without a file system type"),
     ("loop", "a volume is a directory"),
     ("allow_root", "use allow_other, or no option"),
@@ -272,6 +282,9 @@ Mount options:
   relatime                   reading updates an access time older than the last change or a day (default)
   noatime, strictatime       never; at every read that the kernel's cache does not answer
   nodiratime, lazytime       not of directories; written with other changes only
+  lazysize                   stat of a file that another node writes may show size and times up to 1 s old (off: nolazysize);
+                             unsafe where programs write at the offset that stat told
+  nomtime                    others see the times of what is written here when it is flushed, not at once (off: mtime)
   commit=SEC                 longest time a change stays in memory only [1]
   sync, dirsync              every change, every change of a directory, is durable at once
   allow_other                other users may enter (default for root; off: noallow_other)
@@ -341,6 +354,10 @@ mod tests {
             ("strictatime,nostrictatime", |_| {}),
             ("nodiratime", |o| o.diratime = false),
             ("lazytime", |o| o.lazytime = true),
+            ("lazysize", |o| o.lazysize = true),
+            ("lazysize,nolazysize", |_| {}),
+            ("nomtime", |o| o.nomtime = true),
+            ("nomtime,mtime", |_| {}),
             ("commit=5", |o| o.commit = Duration::from_secs(5)),
             ("commit=0.25", |o| o.commit = Duration::from_millis(250)),
             ("sync", |o| o.sync = true),
@@ -372,7 +389,10 @@ mod tests {
             ("ro,comit=3", "unknown mount option \"comit\"; did you mean \"commit\"?"),
             ("allow-other", "unknown mount option \"allow-other\"; did you mean \"allow_other\"?"),
             ("fsname=x", "mount option \"fsname\" is not supported: the volume is the source"),
-            ("remount", "mount option \"remount\" is not supported: unmount and mount again"),
+            (
+                "remount",
+                "mount option \"remount\" is not supported: unmount and mount again; `holdfast set` changes lazysize and nomtime",
+            ),
             ("commit", "mount option \"commit\" needs seconds between 0.01 and 300, like commit=5"),
             ("commit=0", "mount option \"commit\" needs seconds between 0.01 and 300, like commit=5"),
             ("commit=-1", "mount option \"commit\" needs seconds between 0.01 and 300, like commit=5"),

@@ -179,7 +179,8 @@ impl Master {
     /// Open inodes whose reports the old master may not have acted on get tokens of their own.
     fn split_open(&mut self) {
         for (node, ino) in self.table.opens() {
-            self.on_open_report(node, ino);
+            // It may be reading the directory, other than one that gives it up: it is told like the others.
+            self.split_opened(node, NodeId(0), ino);
         }
     }
 

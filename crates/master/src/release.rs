@@ -46,13 +46,18 @@ impl Master {
             // At its end all that is open is looked at.
             return;
         }
+        self.split_opened(node, node, ino);
+    }
+
+    /// An inode that `node` has open gets tokens of its own. All who read its directory are told, but for who is `knowing`.
+    pub(crate) fn split_opened(&mut self, node: NodeId, knowing: NodeId, ino: Ino) {
         if !matches!(self.read(meta::Key::Inode(ino)), Ok(Some(StoredInode::Covered { .. }))) {
             return;
         }
         let op = Op::Split { ino };
         match self.plan(&op, node, self.clock.wall, Task::Own { op: op.clone() }) {
             Planned::Changes(changes, _) => {
-                self.make_change(node, &changes, Vec::new(), Then::Nothing);
+                self.make_change(knowing, &changes, Vec::new(), Then::Nothing);
             }
             Planned::Refused(error) => log::error!("open inode {ino} could not be split out: {error}"),
             Planned::Waiting => {}

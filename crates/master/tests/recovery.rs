@@ -5,7 +5,7 @@ mod common;
 
 use common::{A, B, Rig};
 use master::{Output, PeerId};
-use meta::FsError;
+use meta::{Change, Child, FsError};
 use types::{BatchSeq, Ino, LockMode, NodeId, ResourceId};
 use wire::{FromMaster, ReassertPart, ToMaster, Want};
 
@@ -93,6 +93,35 @@ fn an_inode_without_a_record_is_asked_for_before_it_is_denied() {
     let is_asked =
         |output: &Output| matches!(output, Output::Send { peer: B, message: FromMaster::Glimpse { .. } });
     assert!(outputs.len() == 1 && is_asked(&outputs[0]), "{outputs:?}");
+}
+
+/// Goal: who reads a directory knows which files it does not cover. Method: A has a file open that the root covers, and both nodes
+/// read the root, when a master takes over and gives the file keys of its own.
+#[test]
+fn who_has_a_covered_file_open_is_told_too_when_it_is_split_out_after_a_recovery() {
+    let mut rig = Rig::new();
+    let a = rig.join(A, NodeId(0));
+    let b = rig.join(B, NodeId(0));
+    rig.hold_root(A);
+    // What it made to get it.
+    let ino = Ino(99);
+    rig.remaster();
+    rig.join(A, a);
+    rig.join(B, b);
+    let root = || ReassertPart::Tokens { list: vec![(ResourceId::dir(Ino::ROOT), LockMode::Pr)] };
+    rig.tell(A, ToMaster::Reassert { part: root(), done: false });
+    rig.tell(A, ToMaster::Reassert { part: ReassertPart::Open { list: vec![ino] }, done: true });
+    let outputs = rig.tell(B, ToMaster::Reassert { part: root(), done: true });
+    for reader in [A, B] {
+        let is_told = |output: &Output| match output {
+            Output::Send { peer, message: FromMaster::Forget { changes, .. } } if *peer == reader => {
+                let own = |change: &Change| matches!(change, Change::PutEntry { entry, .. } if matches!(entry.child, Child::Own { .. }));
+                changes.iter().any(own)
+            }
+            _ => false,
+        };
+        assert!(outputs.iter().any(is_told), "{reader:?}: {outputs:?}");
+    }
 }
 
 fn is_acquired(output: &Output, by: PeerId, with: Option<FsError>) -> bool {

@@ -11,6 +11,7 @@
 //! | `quota` | of the master alone: `accounts`, what each uses and its limits |
 //! | `quota-set ACCOUNT H S G H S G` | of the master alone: sets limits of bytes and inodes (hard, soft, seconds of grace); white space until they bind every node |
 //! | `snapshot`, `record HEX` | of the master alone: all records as of one moment, or one as it is: see `snapshot.rs` |
+//! | `set NAME=on\|off ...` | sets mount options that may change, `lazysize` and `nomtime`, all or none; what they are then |
 //! | `umount` | white space at once and now and then; `clean` once unmounted (by the asker) and flushed |
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -23,6 +24,7 @@ use std::time::Duration;
 use master::MemberStatus;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
+use vfs::Lazy;
 use volume::Listener;
 
 use crate::clock;
@@ -119,6 +121,9 @@ fn answer(shell: &Shell, mut stream: UnixStream) {
             let set = quota::set(shell, &mut stream, &line["quota-set ".len()..])?;
             write_json(&mut stream, &set)
         }
+        line if line == "set" || line.starts_with("set ") => {
+            write_json(&mut stream, &set(shell, &line["set".len()..]))
+        }
         "snapshot" => snapshot::send(shell, &mut stream),
         line if line.starts_with("record ") => {
             write_json(&mut stream, &snapshot::record(shell, &line["record ".len()..]))
@@ -182,6 +187,7 @@ fn status(shell: &Shell) -> Json {
         "unflushed_files": snapshot.unflushed_files,
         "tokens": snapshot.tokens,
         "waiting": snapshot.waiting,
+        "options": options_json(snapshot.lazy),
         "store_wait_seconds": snapshot.store_wait.0 as f64 / 1e6,
         "uptime_seconds": shell.started.elapsed().as_secs_f64(),
         "version": env!("CARGO_PKG_VERSION"),
@@ -194,6 +200,41 @@ fn status(shell: &Shell) -> Json {
         document["members"] = members.iter().map(|member| member_json(member, epoch.0)).collect();
     }
     document
+}
+
+/// Sets options of the mount from the next request on. With no words only says what they are.
+fn set(shell: &Shell, words: &str) -> Json {
+    let mut lazy = shell.with_core(|core, _| core.lazy());
+    for word in words.split_ascii_whitespace() {
+        if set_one(&mut lazy, word).is_none() {
+            return json!({ "error": format!("{word:?} is none of lazysize=on, lazysize=off, nomtime=on, nomtime=off") });
+        }
+    }
+    shell.with_core(|core, _| core.set_lazy(lazy));
+    if !words.is_empty() {
+        log::info!("options are now {}", options_json(lazy));
+    }
+    options_json(lazy)
+}
+
+fn set_one(lazy: &mut Lazy, word: &str) -> Option<()> {
+    let (name, value) = word.split_once('=')?;
+    let is_on = match value {
+        "on" => true,
+        "off" => false,
+        _ => return None,
+    };
+    match name {
+        "lazysize" => lazy.size = is_on,
+        "nomtime" => lazy.mtime = is_on,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Options that may change while the volume is mounted.
+fn options_json(Lazy { size, mtime }: Lazy) -> Json {
+    json!({ "lazysize": size, "nomtime": mtime })
 }
 
 /// What the master knows of a member; the member itself knows more.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fuse::mount::MountFlags;
 use types::Micros;
-use vfs::Atime;
+use vfs::{Atime, Lazy};
 
 /// What to mount, where and how.
 #[derive(Clone, Debug)]
@@ -31,6 +31,10 @@ pub struct MountOptions {
     pub diratime: bool,
     /// Times reach the volume late.
     pub lazytime: bool,
+    /// Sizes and times of files that other nodes write may be late.
+    pub lazysize: bool,
+    /// Others are shown late when this node wrote.
+    pub nomtime: bool,
     /// Longest time a change stays in memory only.
     pub commit: Duration,
     /// Every change is durable at once.
@@ -64,6 +68,8 @@ impl Default for MountOptions {
             atime: Atime::Relative,
             diratime: true,
             lazytime: false,
+            lazysize: false,
+            nomtime: false,
             commit: Duration::from_secs(1),
             sync: false,
             dirsync: false,
@@ -118,6 +124,7 @@ impl MountOptions {
             dirsync: self.dirsync,
             atime: self.atime,
             diratime: self.diratime,
+            lazy: Lazy { size: self.lazysize, mtime: self.nomtime },
             atime_interval: if self.lazytime { Micros::NEVER } else { defaults.atime_interval },
             ..defaults
         }

@@ -113,6 +113,10 @@ metrics! {
             "Operations this node sent to the master to be done there.";
         operation_duration: Family<Histogram, OperationKind>, "operation_duration_seconds", Histogram, Seconds, Experimental,
             "Time of an operation in the node, from its arrival to its answer, waiting for tokens included.";
+        sizes_late: Counter, "sizes_late_total", Counter, Count, Stable,
+            "Looks at files that other nodes write that were answered with what was learnt up to a second before, because of lazysize.";
+        times_late: Counter, "times_late_total", Counter, Count, Stable,
+            "Times that another node asked for of a file that is written here and was told as last recorded, because of nomtime.";
         errors_unknown: Counter, "errors_unknown_total", Counter, Count, Stable,
             "Failures without an error number of their own, answered with EIO.";
         content_lost_bytes: Counter, "content_lost_bytes_total", Counter, Bytes, Stable,

@@ -95,6 +95,7 @@ impl Pending {
                 locks.pages = Some(*ino);
             }
             Request::GetAttr { .. }
+            | Request::Stat { .. }
             | Request::Itself { .. }
             | Request::Parent { .. }
             | Request::SetAttr { .. }

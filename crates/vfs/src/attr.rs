@@ -68,6 +68,9 @@ impl Core {
         if let Some(inode) = self.glimpsed.of(ino) {
             return Ok((self.visible(ino, &inode), Keep::No));
         }
+        if let Some(attr) = self.late_attr(ino) {
+            return Ok((attr, Keep::No));
+        }
         Err(Step::Wait(self.want(want)))
     }
 
@@ -184,11 +187,29 @@ impl Core {
             self.log_atimes(&[ino]);
             self.known.remove(ino);
             self.cache.atimes.noted.remove(&ino);
+            self.cache.learnt.remove(&ino);
         }
     }
 
     pub(crate) fn try_getattr(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
         let found = self.attr_of(ino, progress)?;
+        self.tell_attr(found)
+    }
+
+    pub(crate) fn try_stat(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
+        let found = match self.attr_here(ino) {
+            None if progress.glimpse.is_none() => self.late_attr(ino).map(|attr| (attr, Keep::No)),
+            found => found,
+        };
+        let found = match found {
+            Some(found) => found,
+            None => self.attr_of(ino, progress)?,
+        };
+        self.tell_attr(found)
+    }
+
+    fn tell_attr(&mut self, found: (Attr, Keep)) -> Try<Reply> {
+        let ino = found.0.ino;
         let (attr, keep) = self.with_links(found, None)?;
         self.metrics.operations_local.add(OperationKind::Getattr, 1);
         self.note_told(&attr);
@@ -341,6 +362,8 @@ impl Core {
             return Err(FsError::ReadOnly.into());
         }
         self.settle_links(ino);
+        // Tried once more when it is done, whoever does it: from then on nothing is shown that was asked for before.
+        self.unlearn(ino);
         // While a truncation is under way the kernel writes nothing back.
         if set.mtime.is_some() && size.is_none() {
             self.need_stores(ino, progress)?;

@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use types::{Ino, Micros, Name};
 
 use crate::atime::Atimes;
+use crate::late::Learnt;
 use crate::unlinked::Unlinked;
 
 /// A cached directory.
@@ -171,6 +172,8 @@ pub struct Cache {
     pub moved: Vec<(Ino, Place)>,
     /// Access times newer than the records.
     pub(crate) atimes: Atimes,
+    /// What files that other nodes write were like a moment ago, with `lazysize`.
+    pub(crate) learnt: FxHashMap<Ino, Learnt>,
     /// Orphans that nobody else can have open: they never had a name, or lost it while a directory held here covered
     /// them, and no other node has asked for them since.
     pub(crate) sole_orphans: FxHashSet<Ino>,
@@ -228,6 +231,7 @@ impl Cache {
                 }
             }
             Change::PutContent { ino, content } => {
+                self.learnt.remove(ino);
                 if let Some(own) = self.owns.get_mut(ino)
                     && own.content.is_some()
                 {
@@ -237,9 +241,11 @@ impl Cache {
             Change::DeleteInode { ino, .. } => {
                 self.drop_dir(*ino);
                 self.owns.remove(ino);
+                self.learnt.remove(ino);
             }
             Change::DeleteContent { ino } => {
                 self.owns.remove(ino);
+                self.learnt.remove(ino);
             }
             Change::PutPlacement { .. }
             | Change::PutExtentPage { .. }
@@ -264,6 +270,7 @@ impl Cache {
         };
         if place != Place::Own {
             self.owns.remove(&entry.ino);
+            self.learnt.remove(&entry.ino);
         }
         self.moved.push((entry.ino, place));
         if entry.kind() == FileKind::Directory {
@@ -326,6 +333,9 @@ impl Cache {
                 Child::Covered { .. } => Place::Covered(ino, cookie),
                 Child::Own { .. } => Place::Own,
             };
+            if place != Place::Own {
+                self.learnt.remove(&dirent.ino);
+            }
             covered.insert(dirent.ino);
             if dirent.kind() == FileKind::Directory {
                 self.parents.insert(dirent.ino, (ino, cookie));

@@ -46,6 +46,19 @@ pub struct Config {
     pub atime_interval: Micros,
     /// Tokens the node may hold, whatever the master allows; 0 for no limit of its own.
     pub token_limit: usize,
+    /// Which sizes and times may be late.
+    pub lazy: Lazy,
+    /// A size that may be late is that of a moment not longer ago.
+    pub late_max: Micros,
+}
+
+/// Which sizes and times may be late; none unless asked for (docs/semantics.md, "Late sizes and times").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lazy {
+    /// `lazysize`: a look at a file that another node writes may be answered with what an earlier one learnt.
+    pub size: bool,
+    /// `nomtime`: a file that this node writes shows others the times of what was recorded last.
+    pub mtime: bool,
 }
 
 impl Config {
@@ -77,6 +90,8 @@ impl Default for Config {
             diratime: true,
             atime_interval: Micros::from_millis(30_000),
             token_limit: 0,
+            lazy: Lazy::default(),
+            late_max: Micros::from_millis(1_000),
         }
     }
 }

@@ -13,7 +13,7 @@ use wire::{ByteLock, FetchWhat, ToMaster, Want};
 
 use crate::attr::Glimpsed;
 use crate::cache::{Cache, Place};
-use crate::config::Config;
+use crate::config::{Config, Lazy};
 use crate::flush::Flush;
 use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
@@ -188,6 +188,8 @@ pub struct Snapshot {
     pub waiting: u64,
     /// How long the oldest call to the store has been under way.
     pub store_wait: Micros,
+    /// Which sizes and times may be late.
+    pub lazy: Lazy,
 }
 
 impl Core {
@@ -386,6 +388,7 @@ impl Core {
             tokens: self.tokens.len() as u64,
             waiting: self.parked.len() as u64,
             store_wait: self.store_wait(),
+            lazy: self.config.lazy,
         }
     }
 
@@ -506,6 +509,9 @@ impl Core {
                 if let WaitKey::Want(want) = key {
                     // Attributes told for one use are for those who waited for them.
                     self.glimpsed.forget(want.ino());
+                    if self.known.get(&want.ino()).is_none() {
+                        self.cache.learnt.remove(&want.ino());
+                    }
                     if let Want::Open { ino } = want {
                         self.opens_in_doubt.insert(ino);
                     }
@@ -643,7 +649,7 @@ impl Core {
     fn count_attempt(&mut self, request: &Request, step: &Step, progress: &mut Progress) {
         let cache = match request {
             Request::Lookup { .. } => obs::CacheKind::Dentry,
-            Request::GetAttr { .. } => obs::CacheKind::Inode,
+            Request::GetAttr { .. } | Request::Stat { .. } => obs::CacheKind::Inode,
             Request::Fsync { .. } => {
                 if let Step::Done(Reply::Done) = step {
                     self.metrics.durable_wait.record(self.clock.now.since(progress.since).0);

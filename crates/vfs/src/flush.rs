@@ -11,6 +11,7 @@ use types::{Ino, LockMode, Micros, ResourceId};
 
 use crate::cache::Place;
 use crate::core::{Core, Link};
+use crate::late::as_shown;
 use crate::live::Capture;
 use crate::lost::{Unstored, refusal_of};
 use crate::outputs::{Clock, Output};
@@ -226,7 +227,7 @@ impl Core {
             if failed || !self.holds_content(ino) {
                 continue;
             }
-            let version = capture.version;
+            let (version, mtime, ctime) = (capture.version, capture.content.mtime, capture.content.ctime);
             self.log_content(capture);
             if self.log.is_full() {
                 self.send_batch(false);
@@ -234,6 +235,8 @@ impl Core {
             if self.live.get(&ino).is_some_and(|live| live.version == version) {
                 self.live.remove(&ino);
                 self.forget_unused(ino);
+            } else if let Some(live) = self.live.get_mut(&ino) {
+                live.note_recorded(version, mtime, ctime);
             }
             if self.log.is_full() {
                 self.send_batch(false);
@@ -370,23 +373,25 @@ impl Core {
     }
 
     /// The record of a covered or own file as logged, with newer content laid over, for a glimpse.
-    pub(crate) fn glimpse_content(&self, ino: Ino) -> Option<Content> {
+    pub(crate) fn glimpse_content(&mut self, ino: Ino) -> Option<Content> {
         let resource = ResourceId::file(ino);
         if self.tokens.held(resource) != LockMode::Ex {
             return None;
         }
         let mut content = self.cache.owns.get(&ino)?.content.clone()?;
         let access = self.cache.atimes.noted.get(&ino).filter(|access| access.is_over(&content)).copied();
-        if let Some(live) = self.live.get(&ino) {
+        if let Some(live) = self.live.get_mut(&ino) {
             content.size = live.size;
-            content.mtime = live.mtime;
             content.atime = live.atime;
-            content.ctime = live.ctime;
+            (content.mtime, content.ctime) =
+                if self.config.lazy.mtime { live.times_told() } else { live.tell_times() };
+            let is_late = (content.mtime, content.ctime) != (live.mtime, live.ctime);
+            self.metrics.times_late.add(u64::from(is_late));
         }
         content.atime = access.map_or(content.atime, |access| access.atime);
         // Only what stat shows travels.
         let stored = self.live.get(&ino).map_or(content.body.stored_bytes(), |l| l.stored_bytes());
-        content.body = if stored == 0 { Body::Empty {} } else { Body::Paged { mapped_bytes: stored } };
+        content.body = as_shown(stored);
         Some(content)
     }
 }

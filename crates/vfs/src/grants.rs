@@ -86,6 +86,9 @@ impl Core {
             // Those that came after it was asked for ask again: it may be older than they are.
             progress.glimpse = glimpse.clone().filter(|_| progress.number < request);
         });
+        if let Some(inode) = &glimpse {
+            self.learn(want.ino(), request, since, &inode.content);
+        }
         if let Some(inode) = glimpse
             && self.waiting.contains_key(&key)
         {
@@ -109,6 +112,7 @@ impl Core {
             if let Some((cookie, _)) = covered.find(|(_, e)| e.dirent.ino == ino) {
                 let place = Place::Covered(resource.ino, *cookie);
                 self.cache.owns.remove(&ino);
+                self.cache.learnt.remove(&ino);
                 return self.set_place(ino, place);
             }
             // Its entry is further on: asking again would bring the same first range again.
@@ -155,6 +159,7 @@ impl Core {
                     // Pages of extents that were read under another right may be older.
                     self.drop_pages(ino);
                 }
+                self.unlearn(ino);
                 let own = self.cache.owns.entry(ino).or_default();
                 if own.content.is_none() {
                     own.content = Some(content);

@@ -116,6 +116,8 @@ impl Core {
             known.readers += 1;
         }
         self.handles.insert(id, handle);
+        // Who opens it is shown what it is now.
+        self.unlearn(handle.ino);
         id
     }
 

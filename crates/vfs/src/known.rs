@@ -21,6 +21,8 @@ pub struct Known {
     pub attr_out: bool,
     /// Whether the kernel may have pages of it.
     pub pages_out: bool,
+    /// Answers to requests with lower numbers are not to be shown to others later.
+    pub(crate) exact_from: u64,
     /// What the kernel has for its end.
     pub(crate) end: End,
     /// What the kernel has for its owner and permissions.
@@ -56,6 +58,7 @@ impl Known {
             place: Place::Unknown,
             attr_out: false,
             pages_out: false,
+            exact_from: 0,
             end: End::default(),
             judged: Judged::default(),
             seat: Seat::default(),

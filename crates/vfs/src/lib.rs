@@ -25,6 +25,7 @@ mod join;
 mod judged;
 mod known;
 mod lapse;
+mod late;
 mod live;
 mod lockop;
 mod log;
@@ -46,7 +47,7 @@ mod walk;
 mod xattr;
 
 pub use crate::atime::Atime;
-pub use crate::config::Config;
+pub use crate::config::{Config, Lazy};
 pub use crate::core::{Core, Snapshot};
 pub use crate::ends::{LaterEnd, Outdated, Seen};
 pub use crate::guard::{Guard, Unguarded};

@@ -27,6 +27,8 @@ pub struct Live {
     /// Raised by every change.
     pub version: u64,
     captured: u64,
+    /// The times that others are shown with `nomtime`: those that were recorded, set or told to others last.
+    told: Told,
     /// Bytes that could not be made durable: fsync and close report it, nothing more is logged.
     pub failed: bool,
     inline_bytes_max: usize,
@@ -35,6 +37,14 @@ pub struct Live {
     logged_bytes: u64,
     /// Pages of extents that may be under the file's keys.
     logged_pages: u64,
+}
+
+/// Times as of a version of the content.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    version: u64,
+    mtime: Timespec,
+    ctime: Timespec,
 }
 
 /// The bytes.
@@ -112,6 +122,7 @@ impl Live {
             atime: content.atime,
             version: 1,
             captured: 0,
+            told: Told { version: 0, mtime: content.mtime, ctime: content.ctime },
             failed: false,
             inline_bytes_max,
             data,
@@ -453,6 +464,26 @@ impl Live {
         self.atime = atime.unwrap_or(self.atime);
         self.mtime = mtime.unwrap_or(self.mtime);
         self.ctime = now;
+        // What somebody sets counts everywhere.
+        self.told = Told { version: self.version, mtime: mtime.unwrap_or(self.told.mtime), ctime: now };
+    }
+
+    /// Last change of the bytes and of this half, told to others.
+    pub fn tell_times(&mut self) -> (Timespec, Timespec) {
+        self.told = Told { version: self.version, mtime: self.mtime, ctime: self.ctime };
+        self.times_told()
+    }
+
+    /// The same as others are shown them with `nomtime`.
+    pub fn times_told(&self) -> (Timespec, Timespec) {
+        (self.told.mtime, self.told.ctime)
+    }
+
+    /// What was captured of this version with these times is recorded.
+    pub fn note_recorded(&mut self, version: u64, mtime: Timespec, ctime: Timespec) {
+        if version > self.told.version {
+            self.told = Told { version, mtime, ctime };
+        }
     }
 
     /// Both times, as every change of content sets them.

@@ -41,6 +41,8 @@ impl Core {
         if let Some(error) = answer.error {
             return Err(error.into());
         }
+        // Who locks a file before looking at it is shown what those did who had the lock before.
+        self.unlearn(lock.ino);
         if lock.kind == LockKind::Posix {
             self.closes.lock_handles.insert((lock.ino, lock.owner), handle);
         }

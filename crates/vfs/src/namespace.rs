@@ -62,6 +62,7 @@ impl Core {
         match request {
             Request::Lookup { parent, name } => self.try_lookup(*parent, name),
             Request::GetAttr { ino } => self.try_getattr(*ino, progress),
+            Request::Stat { ino } => self.try_stat(*ino, progress),
             Request::Itself { ino } => self.try_itself(*ino, progress),
             Request::Parent { ino } => self.try_parent(*ino, progress),
             Request::SetAttr { ino, set, size } => self.try_setattr(*ino, set, *size, progress),

@@ -29,8 +29,10 @@ pub enum Interrupt {
 pub enum Request {
     /// Resolves a name.
     Lookup { parent: Ino, name: Box<[u8]> },
-    /// Attributes of an inode.
+    /// Attributes of an inode, for a kernel that goes by them: a read that may meet the end, a seek to it.
     GetAttr { ino: Ino },
+    /// Attributes of an inode, for a process that looks, by stat or the like; with `lazysize` some may be late.
+    Stat { ino: Ino },
     /// The inode of a file handle, as an entry without a name. ESTALE where it is gone.
     Itself { ino: Ino },
     /// The directory that a directory is in, as an entry without a name; the root is in itself.
@@ -144,6 +146,7 @@ impl Request {
             | Self::Itself { .. }
             | Self::Parent { .. }
             | Self::GetAttr { .. }
+            | Self::Stat { .. }
             | Self::SetAttr { size: None, .. }
             | Self::ReadLink { .. }
             | Self::Make { .. }
@@ -186,6 +189,7 @@ impl Request {
             | Self::Rmdir { .. }
             | Self::Rename { .. } => true,
             Self::GetAttr { .. }
+            | Self::Stat { .. }
             | Self::Itself { .. }
             | Self::Parent { .. }
             | Self::SetAttr { .. }
@@ -217,6 +221,7 @@ impl Request {
     pub(crate) fn inode_on_path(&self) -> Option<Ino> {
         match self {
             Self::GetAttr { ino }
+            | Self::Stat { ino }
             | Self::ReadLink { ino }
             | Self::Open { ino, .. }
             | Self::ReadDir { ino, .. }
@@ -230,7 +235,7 @@ impl Request {
     pub fn kind(&self) -> OperationKind {
         match self {
             Self::Lookup { .. } | Self::Itself { .. } | Self::Parent { .. } => OperationKind::Lookup,
-            Self::GetAttr { .. } => OperationKind::Getattr,
+            Self::GetAttr { .. } | Self::Stat { .. } => OperationKind::Getattr,
             Self::SetAttr { size: None, .. } => OperationKind::Setattr,
             Self::SetAttr { size: Some(_), .. } => OperationKind::Truncate,
             Self::ReadLink { .. } => OperationKind::Readlink,

@@ -199,8 +199,9 @@ fn attributes() {
     let setattr = fuse::Setattr { mtime: Some(TimeOrNow::At(bad)), ..none };
     assert_eq!(refused(Operation::Setattr(setattr)), Errno::INVAL);
     assert_asks(Operation::Getattr { fh: Some(3) }, Request::GetAttr { ino: PARENT }, Shape::Plain);
+    assert_asks(Operation::Getattr { fh: None }, Request::Stat { ino: PARENT }, Shape::Plain);
     let statx = Operation::Statx { fh: None, flags: 0, mask: 0xfff };
-    assert_asks(statx, Request::GetAttr { ino: PARENT }, Shape::Statx);
+    assert_asks(statx, Request::Stat { ino: PARENT }, Shape::Statx);
     assert_asks(Operation::Readlink, Request::ReadLink { ino: PARENT }, Shape::Plain);
 }
 

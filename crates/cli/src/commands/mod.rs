@@ -10,6 +10,7 @@ pub mod manual;
 pub mod mount;
 pub mod quota;
 pub mod scrub;
+pub mod set;
 pub mod stat;
 pub mod status;
 pub mod umount;

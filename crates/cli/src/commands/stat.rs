@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use obs::{Snapshot, Zeros};
 use serde_json::Value as Json;
-use volume::{Volume, sources};
+use volume::Volume;
 
 use crate::args::StatArgs;
 use crate::backend;
@@ -13,13 +13,7 @@ use crate::failure::{Failure, with_causes};
 
 /// Prints counters as often as asked.
 pub fn run(args: &StatArgs) -> Result<(), Failure> {
-    let given = args.mountpoint.display();
-    let entry = sources::find(&args.mountpoint)
-        .map_err(|error| Failure::unable(format!("{given}: {error}")))?
-        .filter(sources::MountEntry::is_holdfast)
-        .ok_or_else(|| Failure::unable(format!("{given}: no Holdfast mount")))?;
-    let volume = Volume::open(&entry.source).map_err(|error| Failure::unable(with_causes(&error)))?;
-    let socket = entry.control_socket();
+    let (volume, socket) = backend::node_at(&args.mountpoint)?;
     let rounds = match (args.interval, args.count) {
         (_, Some(count)) => count,
         (Some(_), None) => u64::MAX,

@@ -109,17 +109,25 @@ fn as_text(document: &Json) -> String {
         let place = format!("{}/{}", text(&node["host"]), text(&node["pid"]));
         let _ = writeln!(
             out,
-            "{:>6}  {place:<24}  {:<7}  {:>9}  {}",
+            "{:>6}  {place:<24}  {:<7}  {:>9}  {}{}",
             text(&node["node"]),
             text(&node["role"]),
             text(&node["unflushed_mutations"]),
-            text(&node["mountpoint"])
+            text(&node["mountpoint"]),
+            options_in_words(&node["options"])
         );
     }
     for problem in document["problems"].as_array().into_iter().flatten() {
         let _ = writeln!(out, "problem: {}", text(problem));
     }
     out
+}
+
+/// Options that are not as by default, as mount(8) lists them.
+fn options_in_words(options: &Json) -> String {
+    let is_on = |(name, value): (&String, &Json)| (*value == true).then(|| name.clone());
+    let names: Vec<String> = options.as_object().into_iter().flatten().filter_map(is_on).collect();
+    if names.is_empty() { String::new() } else { format!(" ({})", names.join(",")) }
 }
 
 /// A value without quotes; `-` for none.
@@ -153,11 +161,14 @@ mod tests {
             "volume": {"id": "abc", "path": "/srv/v", "created_unix_seconds": 0},
             "space": {"available_bytes": 1024, "total_bytes": 2048, "reserve_bytes": 0},
             "mounted": true, "epoch": 3, "master": 1, "master_pid": 77,
-            "nodes": [{"node": 1, "host": "h", "pid": 77, "role": "master", "unflushed_mutations": 5, "mountpoint": "/mnt/a"}],
+            "nodes": [{"node": 1, "host": "h", "pid": 77, "role": "master", "unflushed_mutations": 5, "mountpoint": "/mnt/a",
+                "options": {"lazysize": true, "nomtime": false}}],
             "problems": ["node at node-0:9 does not answer"],
         });
         let shown = as_text(&document);
-        for part in ["abc", "/srv/v", "1.0 KiB available", "epoch    3", "h/77", "/mnt/a", "node-0:9"] {
+        for part in
+            ["abc", "/srv/v", "1.0 KiB available", "epoch    3", "h/77", "/mnt/a (lazysize)", "node-0:9"]
+        {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(shown.lines().count() < 24 && shown.lines().all(|line| line.len() <= 80), "{shown}");
