@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fuse::Transport;
 use master::MemberStatus;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
@@ -174,6 +175,7 @@ fn status(shell: &Shell) -> Json {
         "mountpoint": shell.identity.get().map(|identity| &identity.mountpoint),
         "role": if is_master { "master" } else { "member" },
         "membership": membership,
+        "transport": shell.monitor.get().map(|monitor| transport_name(monitor.transport())),
         "epoch": snapshot.epoch.0,
         "master": if is_master { Some(snapshot.node.0) } else { None },
         "unflushed_mutations": snapshot.unflushed_mutations,
@@ -194,6 +196,14 @@ fn status(shell: &Shell) -> Json {
         document["members"] = members.iter().map(|member| member_json(member, epoch.0)).collect();
     }
     document
+}
+
+/// How requests come from the kernel, for reports.
+fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Device => "dev_fuse",
+        Transport::Ring => "io_uring",
+    }
 }
 
 /// What the master knows of a member; the member itself knows more.

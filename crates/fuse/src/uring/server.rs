@@ -9,6 +9,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -53,8 +54,21 @@ pub(crate) struct Server {
     marks: Vec<Arc<Barrier>>,
     /// Interrupts of requests that are not here, and may yet come.
     early: VecDeque<u64>,
+    /// Requests handed to the handler that may be waiting, and whose callers have not been looked at.
+    waiting: Vec<Waiting>,
     /// Names of the request at hand.
     names: Vec<u8>,
+}
+
+/// A request that the handler has kept, perhaps.
+#[derive(Debug)]
+struct Waiting {
+    entry: u32,
+    unique: u64,
+    /// The thread that waits.
+    pid: u32,
+    /// When its caller is to be looked at, once it is clear that it waits.
+    due: Option<Instant>,
 }
 
 type Uring = IoUring<squeue::Entry128, cqueue::Entry>;
@@ -93,6 +107,7 @@ impl Server {
             messages: Vec::new(),
             marks: Vec::new(),
             early: VecDeque::new(),
+            waiting: Vec::new(),
             names: Vec::new(),
         };
         this.add_entries(ENTRIES_FIRST)?;
@@ -127,6 +142,9 @@ impl Server {
         if self.is_stopped {
             return Ok(());
         }
+        self.look_at_callers(handler);
+        // What came of that.
+        self.take_messages(handler);
         self.see_to_entries()?;
         let is_draining = !self.marks.is_empty() && !self.is_short;
         let came = self.enter(if is_draining { Wait::Look } else { Wait::Until })?;
@@ -213,13 +231,14 @@ impl Server {
     fn enter(&mut self, wait: Wait) -> io::Result<usize> {
         let entered = match wait {
             Wait::No => self.uring.submit(),
-            Wait::Until if self.done.is_empty() => self.uring.submit_and_wait(1),
+            Wait::Until if self.done.is_empty() => self.wait(),
             Wait::Look | Wait::Until => self.look(),
         };
         match entered {
             Ok(_) => {}
             // Nothing is lost: what was not submitted stays, and what was completed is there.
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::BUSY)) => {}
+            Err(error)
+                if matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::BUSY | Errno::TIME)) => {}
             Err(error) => return Err(error),
         }
         let before = self.done.len();
@@ -227,6 +246,38 @@ impl Server {
         self.done.extend(completed);
         self.judge_shortage(before);
         Ok(self.done.len() - before)
+    }
+
+    /// Submits, and waits for a completion, or until a caller is to be looked at.
+    fn wait(&mut self) -> io::Result<usize> {
+        let Some(due) = self.waiting.iter().filter_map(|waiting| waiting.due).min() else {
+            return self.uring.submit_and_wait(1);
+        };
+        let time = types::Timespec::from(due.saturating_duration_since(Instant::now()));
+        self.uring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
+    }
+
+    /// Interrupts requests whose callers have a signal that the kernel did not tell of.
+    ///
+    /// It sends no INTERRUPT for a signal that comes between a request's entering the queue and this thread's taking it
+    /// (`request_wait_answer` of linux:fs/fuse/dev.c, and `fuse_uring_prepare_send`, which does not look whether there was one). Later ones
+    /// it tells of: so one look at each request that waits is enough.
+    fn look_at_callers<H: Handler + ?Sized>(&mut self, handler: &H) {
+        let entries = &self.entries;
+        self.waiting.retain(|waiting| entries[waiting.entry as usize].unique == waiting.unique);
+        if self.waiting.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for waiting in &mut self.waiting {
+            waiting.due.get_or_insert(now + LOOK_AFTER);
+        }
+        let is_due = |waiting: &mut Waiting| waiting.due.is_some_and(|due| due <= now);
+        for waiting in self.waiting.extract_if(.., is_due) {
+            if is_signalled(waiting.pid) {
+                guard(&self.ring.channel, "interrupt", || handler.interrupt(waiting.unique));
+            }
+        }
     }
 
     /// Has the kernel complete what it has at hand, without waiting.
@@ -305,6 +356,7 @@ impl Server {
             }
         }
         self.names = names;
+        self.waiting.push(Waiting { entry, unique, pid: header.pid, due: None });
         self.tell_early(handler, &channel, &header);
     }
 
@@ -429,6 +481,16 @@ impl Drop for Server {
     }
 }
 
+/// Whether a thread has a signal to take that it does not block. False if it is not in sight.
+fn is_signalled(pid: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let mask = |name: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
+    };
+    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+}
+
 /// What to wait for in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
@@ -466,6 +528,9 @@ const NAMES_MAX: usize = 4096;
 
 /// Interrupts kept for requests that are still to come: those are under way.
 const EARLY_MAX: usize = 64;
+
+/// How long a request waits before its caller is looked at: most that wait are answered within that.
+const LOOK_AFTER: Duration = Duration::from_millis(20);
 
 /// Marks completions of the inbox's descriptor.
 const WOKEN: u64 = u64::MAX;
