@@ -202,6 +202,8 @@ impl Notifier {
 
     /// Asks the kernel to queue again every request that was read and not answered.
     ///
+    /// Those that came through io_uring are not among them: their entries go with the process.
+    ///
     /// For a process that took over the device from one that died. Answers to the old numbers
     /// are then lost.
     pub fn resend(&self) -> Result<Notified, NotifyError> {

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use common::{BLOCKED, MemFs, Mounted, SOON, call, mount_with, wait_until};
 use fuse::mount::{self, MountMethod, MountOptions, Unmount};
 use fuse::{
-    Config, OpenReplyFlags, Opcode, Operation, RingError, RingUse, Session, SessionEnd, SessionError, Transport,
+    Config, Opcode, OpenReplyFlags, Operation, RingError, RingUse, Session, SessionEnd, SessionError,
+    Transport,
 };
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
@@ -39,7 +40,9 @@ impl Offer {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock();
         let Ok(file) = OpenOptions::new().read(true).write(true).open(PARAMETER) else {
-            println!("SKIPPED: the kernel cannot send requests through io_uring, or only root may have it do so");
+            println!(
+                "SKIPPED: the kernel cannot send requests through io_uring, or only root may have it do so"
+            );
             return None;
         };
         // Other processes that test the same.
@@ -83,7 +86,10 @@ fn requests_come_through_rings_and_are_answered() {
     let by_device = counters.requests(Opcode::Init)
         + counters.requests(Opcode::Forget)
         + counters.requests(Opcode::BatchForget);
-    assert!(counters.by_ring > 10 && counters.by_ring + by_device == counters.requests_total(), "{counters:?}");
+    assert!(
+        counters.by_ring > 10 && counters.by_ring + by_device == counters.requests_total(),
+        "{counters:?}"
+    );
     assert_eq!(mounted.finish(), SessionEnd::Unmounted);
 }
 
@@ -140,7 +146,15 @@ fn a_signal_that_comes_while_the_request_is_queued_ends_it() {
     });
     let opens = mounted.count(Opcode::Open);
     let mut child = Command::new("taskset")
-        .args(["-c", "0", "env", "--default-signal=INT", "sh", "-c", "exec 9<\"$0\"; read line; exec flock 9"])
+        .args([
+            "-c",
+            "0",
+            "env",
+            "--default-signal=INT",
+            "sh",
+            "-c",
+            "exec 9<\"$0\"; read line; exec flock 9",
+        ])
         .arg(mounted.path("f"))
         .stdin(Stdio::piped())
         .spawn()
@@ -258,7 +272,8 @@ fn an_abort_ends_all_threads_and_those_who_wait() {
 #[test]
 fn where_it_is_not_offered_requests_come_by_the_device_or_not_at_all() {
     let Some(_offer) = Offer::set("N") else { return };
-    let Some(mounted) = mount_with(MemFs::default(), &Config { rings: RingUse::IfOffered, ..Config::default() })
+    let Some(mounted) =
+        mount_with(MemFs::default(), &Config { rings: RingUse::IfOffered, ..Config::default() })
     else {
         return;
     };
@@ -270,7 +285,8 @@ fn where_it_is_not_offered_requests_come_by_the_device_or_not_at_all() {
     fs::create_dir(&directory).unwrap();
     let options = MountOptions { method: MountMethod::Direct, ..MountOptions::default() };
     let (mount, device) = mount::mount(&directory, &options).unwrap();
-    let error = Session::start(device, &Config { rings: RingUse::Required, ..Config::default() }).unwrap_err();
+    let error =
+        Session::start(device, &Config { rings: RingUse::Required, ..Config::default() }).unwrap_err();
     assert!(matches!(error, SessionError::Ring(RingError::Disabled)), "{error:?}");
     mount.unmount(Unmount::Lazy).unwrap();
     fs::remove_dir(&directory).unwrap();

@@ -23,7 +23,9 @@ impl Offer {
     /// `None`, with a line that says so, where that cannot be.
     fn set(value: &str) -> Option<Self> {
         let Ok(file) = OpenOptions::new().read(true).write(true).open(PARAMETER) else {
-            println!("SKIPPED: the kernel cannot send requests through io_uring, or only root may have it do so");
+            println!(
+                "SKIPPED: the kernel cannot send requests through io_uring, or only root may have it do so"
+            );
             return None;
         };
         flock(&file, FlockOperation::LockExclusive).expect("waited for");
@@ -52,7 +54,10 @@ fn two_mounts_by_rings_are_coherent_and_unmount() {
     assert!(fs::read(b.path("long")).expect("read") == bytes);
     assert_eq!(fs::read_dir(b.path("")).expect("listed").count(), 201);
     assert_eq!(fs::read_to_string(b.path("f7")).expect("read"), "7");
-    let both = [File::options().write(true).open(a.path("f7")).expect("opened"), File::open(b.path("f7")).expect("opened")];
+    let both = [
+        File::options().write(true).open(a.path("f7")).expect("opened"),
+        File::open(b.path("f7")).expect("opened"),
+    ];
     for round in 0..50u8 {
         both[0].write_all_at(&[b'a' + round % 26], 0).expect("written");
         let mut byte = [0];
@@ -63,7 +68,10 @@ fn two_mounts_by_rings_are_coherent_and_unmount() {
     }
     drop(both);
     let status = lab.status();
-    assert!(status["nodes"].as_array().expect("a list").iter().all(|node| node["transport"] == "io_uring"), "{status:#}");
+    assert!(
+        status["nodes"].as_array().expect("a list").iter().all(|node| node["transport"] == "io_uring"),
+        "{status:#}"
+    );
     let counters = a.counters(&lab);
     assert!(counters["fuse_ring_requests_total"].as_u64().is_some_and(|count| count > 600), "{counters:#}");
     a.unmount(&lab);

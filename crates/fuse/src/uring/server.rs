@@ -21,10 +21,10 @@ use crate::channel::Channel;
 use crate::reply::Reply;
 use crate::request::{Dialect, Request};
 use crate::session::{Handler, guard};
+use crate::uring::SharedRings;
 use crate::uring::cpus;
 use crate::uring::ring::{Barrier, Commit, Message, Payload, Ring, RingReply};
 use crate::uring::slot::{IoVec, Slot};
-use crate::uring::SharedRings;
 
 /// Serves one queue of the kernel. Its fields go in this order: the ring before the memory that it was given.
 pub(crate) struct Server {
@@ -345,7 +345,8 @@ impl Server {
         };
         channel.counters.on_received_by_ring(opcode, header.len as usize);
         channel.in_flight.insert(unique);
-        let reply = Reply::by_ring(RingReply::new(Arc::clone(&self.ring), entry, slot, use_of), unique, opcode);
+        let reply =
+            Reply::by_ring(RingReply::new(Arc::clone(&self.ring), entry, slot, use_of), unique, opcode);
         match Request::from_parts(&header, whole.op_in.as_bytes(), payload, dialect) {
             Ok(request) => {
                 guard(&channel, opcode.map_or("unknown", Opcode::name), || handler.handle(request, reply));

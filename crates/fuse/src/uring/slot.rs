@@ -125,9 +125,7 @@ impl Slot {
     pub fn shrink(&mut self, kept: usize) {
         let kept = kept.next_multiple_of(rustix::param::page_size()).min(self.payload_len);
         // SAFETY: whole pages within the mapping; what they hold is not needed, by the exclusive borrow.
-        _ = unsafe {
-            madvise(self.payload.add(kept).cast(), self.payload_len - kept, Advice::LinuxDontNeed)
-        };
+        _ = unsafe { madvise(self.payload.add(kept).cast(), self.payload_len - kept, Advice::LinuxDontNeed) };
     }
 }
 
