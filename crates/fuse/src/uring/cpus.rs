@@ -28,7 +28,7 @@ pub(crate) fn bind(allowed: &CpuSet, cpu: usize) -> bool {
     let mut one = CpuSet::new();
     one.set(cpu);
     let is_bound = sched_setaffinity(None, &one).is_ok();
-    HOME.set(is_bound.then(|| allowed.clone()));
+    HOME.set(is_bound.then_some(*allowed));
     is_bound
 }
 

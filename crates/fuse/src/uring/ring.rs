@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::abi::OutHeader;
 use crate::channel::Channel;
 use crate::uring::slot::Slot;
 
@@ -195,7 +196,10 @@ impl RingReply {
         slot.answer(unique, error, len);
         let Some(slot) = self.slot.take() else { return Err(Errno::NOENT) };
         match self.ring.tell(Message::Commit(Commit { entry: self.entry, slot, staged })) {
-            true => Ok(self.ring.channel.counters.on_sent(len + size_of::<crate::abi::OutHeader>())),
+            true => {
+                self.ring.channel.counters.on_sent(size_of::<OutHeader>() + len);
+                Ok(())
+            }
             false => Err(Errno::NODEV),
         }
     }

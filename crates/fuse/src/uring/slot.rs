@@ -120,13 +120,6 @@ impl Slot {
             (&raw mut (*self.header).entry).write(entry);
         }
     }
-
-    /// Gives the memory of the payload back, but for its beginning.
-    pub fn shrink(&mut self, kept: usize) {
-        let kept = kept.next_multiple_of(rustix::param::page_size()).min(self.payload_len);
-        // SAFETY: whole pages within the mapping; what they hold is not needed, by the exclusive borrow.
-        _ = unsafe { madvise(self.payload.add(kept).cast(), self.payload_len - kept, Advice::LinuxDontNeed) };
-    }
 }
 
 impl Drop for Mapping {
@@ -171,10 +164,5 @@ mod tests {
         }
         let header = slots[1].header();
         assert_eq!((header.entry.payload_sz, header.in_out[1]), (1, 6));
-        slots[1].shrink(1);
-        // SAFETY: nobody writes.
-        #[expect(unsafe_code, reason = "the test looks at a payload")]
-        let payload = unsafe { slots[1].payload(usize::MAX) };
-        assert_eq!(payload[last], 0);
     }
 }
