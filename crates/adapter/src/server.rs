@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use chunk::SegmentStore;
-use fuse::{Errno, Forget, Handler, Operation, PlaceEvent};
+use fuse::{Errno, Forget, Handler, Operation, PlaceEvent, Transport};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
@@ -26,7 +26,7 @@ use crate::request::{PAGE_LEN, Translated, WriteCall, translate};
 pub trait Driver: Send + Sync {
     /// Locks the core, calls `call`, unlocks, and then sees to the core's outputs.
     ///
-    /// Called on the transport's thread and on those that run [`Task`]s, never from within [`answer`]: it need
+    /// Called on the transport's threads and on those that run [`Task`]s, never from within [`answer`]: it need
     /// not be re-entrant.
     fn with_core<R>(&self, call: impl FnOnce(&mut Core, Clock) -> R) -> R;
 
@@ -57,7 +57,7 @@ pub trait Driver: Send + Sync {
     /// The clock that stamps files.
     fn wall(&self) -> Timespec;
 
-    /// The mount is gone. Called once, on the transport's thread.
+    /// The mount is gone. Called once, on the thread of the session.
     fn unmounted(&self);
 }
 
@@ -79,6 +79,9 @@ impl<D: Driver> Handler for Server<D> {
         let driver = &*self.driver;
         let mut call = Call::new(reply, request.header.pid, request.header.uid);
         driver.metrics().fuse_requests.add(call.kind(), 1);
+        if call.reply.transport() == Transport::Ring {
+            driver.metrics().fuse_ring_requests.add(1);
+        }
         let operation = match request.operation() {
             Ok(operation) => operation,
             Err(error) => {
@@ -249,7 +252,7 @@ impl Task {
 /// On whose time something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
-    /// The transport's: everything that comes from the kernel waits meanwhile.
+    /// One of the transport's: everything that comes from the kernel that way waits meanwhile.
     Reader,
     /// One that must not wait for an answer to the kernel: such an answer may be the next thing it sends.
     Other,
@@ -453,7 +456,7 @@ struct Placed {
 /// hold the lock of a page that it fills in part: there the answer must come first.
 ///
 /// Never on the thread that called: a page may be locked by a read that the kernel has asked and nobody has taken
-/// from its queue yet, and the transport's thread is the one that takes.
+/// from its queue yet, and the transport's thread, this one perhaps, is the one that takes.
 fn finish_write<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, placed: Placed) {
     let Placed { len, moved_to, shield, waited } = placed;
     let answer = Answer::Written(len);

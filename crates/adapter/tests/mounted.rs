@@ -54,7 +54,8 @@ fn mount<H: Handler + 'static>(handler: impl FnOnce(&Session) -> H) -> Option<Mo
             return None;
         }
     };
-    let mut session = Session::start(device, &adapter::session_config(true, true)).unwrap();
+    let mut session =
+        Session::start(device, &adapter::session_config(true, true, fuse::RingUse::Off)).unwrap();
     let handler = handler(&session);
     let server = std::thread::spawn(move || _ = session.run(&handler).unwrap());
     Some(Mounted { mount, directory, server: Some(server) })

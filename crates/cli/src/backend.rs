@@ -24,7 +24,7 @@ use volume::{Volume, VolumeError, sources};
 use crate::commands::mount::Plan;
 use crate::failure::{Failure, with_causes};
 use crate::logging::{self, Target};
-use crate::options::{Atime, MountOptions};
+use crate::options::{Atime, MountOptions, Uring};
 
 /// Mounts and stays until unmounted. `ready` is called once the mount answers.
 pub fn mount(plan: Plan, ready: Box<dyn FnOnce()>) -> Result<(), Failure> {
@@ -71,6 +71,11 @@ fn options_of(options: &MountOptions) -> node::MountOptions {
         log_memory_bytes: options.log_memory_bytes,
         cache_memory_bytes: options.cache_memory_bytes,
         lease: options.lease,
+        uring: match options.uring {
+            Uring::Auto => node::RingUse::IfOffered,
+            Uring::On => node::RingUse::Required,
+            Uring::Off => node::RingUse::Off,
+        },
     }
 }
 

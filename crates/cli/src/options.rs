@@ -46,6 +46,19 @@ pub struct MountOptions {
     pub cache_memory_bytes: Option<u64>,
     /// How long a silent node stays a member.
     pub lease: Duration,
+    /// Whether the kernel's requests come through io_uring.
+    pub uring: Uring,
+}
+
+/// Whether the kernel's requests come through io_uring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uring {
+    /// Where the kernel offers it, on more than one processor.
+    Auto,
+    /// Without it there is no mount.
+    On,
+    /// Never.
+    Off,
 }
 
 /// When reading updates the access time.
@@ -141,6 +154,7 @@ impl MountOptions {
             log_memory_bytes: 64 << 20,
             cache_memory_bytes: None,
             lease: Duration::from_secs(10),
+            uring: Uring::Auto,
         }
     }
 
@@ -236,6 +250,15 @@ const VALUES: &[(&str, &str, SetValue)] = &[
     ("lease", "seconds between 0.1 and 600, like lease=10", |o, v| {
         set_seconds(&mut o.lease, v, Duration::from_millis(100), Duration::from_secs(600))
     }),
+    ("uring", "auto, on or off", |o, v| {
+        o.uring = match v {
+            "auto" => Uring::Auto,
+            "on" => Uring::On,
+            "off" => Uring::Off,
+            _ => return None,
+        };
+        Some(())
+    }),
 ];
 
 /// Concern mount(8), fstab or systemd; they reach a helper and mean nothing to the file system.
@@ -293,6 +316,7 @@ Mount options:
   token_memory=SIZE          budget of the volume's master for tokens [256M]
   log_memory=SIZE            limit of this node's write-behind log [64M]
   cache_memory=SIZE          limit of this node's cached directories [a quarter of the memory]
+  uring=auto|on|off          the kernel's requests come through io_uring: if it offers that, or no mount, or never [auto]
 Words of fstab (defaults, _netdev, nofail, user, x-systemd.* and the like) are passed over.";
 
 fn is_ignored(name: &str) -> bool {
@@ -371,6 +395,9 @@ mod tests {
             ("log_memory=1G", |o| o.log_memory_bytes = 1 << 30),
             ("cache_memory=64M", |o| o.cache_memory_bytes = Some(64 << 20)),
             ("lease=0.5", |o| o.lease = Duration::from_millis(500)),
+            ("uring=on", |o| o.uring = Uring::On),
+            ("uring=off", |o| o.uring = Uring::Off),
+            ("uring=off,uring=auto", |_| {}),
             ("rw,_netdev,nofail,noauto,auto,user=joe,users,owner,group,defaults,comment=a b", |_| {}),
             ("x-systemd.automount,X-mount.mkdir=0700", |_| {}),
         ];
@@ -400,6 +427,8 @@ mod tests {
                 "token_memory=5",
                 "mount option \"token_memory\" needs a size of at least 1M, like token_memory=256M",
             ),
+            ("uring", "mount option \"uring\" needs auto, on or off"),
+            ("uring=yes", "mount option \"uring\" needs auto, on or off"),
             ("ro=1", "mount option \"ro\" takes no value"),
         ] {
             assert_eq!(parse(text, Caller::Root).expect_err(text).to_string(), message);

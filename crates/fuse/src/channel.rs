@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock, Weak};
 
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -11,6 +12,7 @@ use crate::counters::Counters;
 use crate::in_flight::InFlight;
 use crate::placement;
 use crate::unreadable;
+use crate::uring::SharedRings;
 
 /// One connection to the kernel. Writes are whole messages, so threads need no lock between them.
 #[derive(Debug)]
@@ -18,11 +20,24 @@ pub(crate) struct Channel {
     device: OwnedFd,
     pub counters: Counters,
     pub in_flight: InFlight,
+    /// Where requests come, beside the device. These live as long as they are served.
+    rings: OnceLock<Weak<SharedRings>>,
 }
 
 impl Channel {
     pub fn new(device: OwnedFd) -> Self {
-        Self { device, counters: Counters::default(), in_flight: InFlight::default() }
+        let (counters, in_flight) = (Counters::default(), InFlight::default());
+        Self { device, counters, in_flight, rings: OnceLock::new() }
+    }
+
+    /// Requests come through `rings` from when these are registered.
+    pub fn set_rings(&self, rings: &Arc<SharedRings>) {
+        _ = self.rings.set(Arc::downgrade(rings));
+    }
+
+    /// The rings, while requests come through them.
+    pub fn rings(&self) -> Option<Arc<SharedRings>> {
+        self.rings.get()?.upgrade().filter(|rings| rings.is_active())
     }
 
     pub fn device(&self) -> BorrowedFd<'_> {

@@ -10,6 +10,7 @@ pub struct Counters {
     by_opcode: [AtomicU64; OPCODE_NUMBER_END],
     by_notification: [AtomicU64; NotificationKind::ALL.len()],
     unknown: AtomicU64,
+    by_ring: AtomicU64,
     replies: AtomicU64,
     replies_error: AtomicU64,
     replies_lost: AtomicU64,
@@ -30,6 +31,8 @@ pub struct CounterSnapshot {
     by_notification: [u64; NotificationKind::ALL.len()],
     /// Requests with an opcode this crate does not know.
     pub unknown: u64,
+    /// Requests of any kind that came through io_uring.
+    pub by_ring: u64,
     /// Answers sent, errors included.
     pub replies: u64,
     /// Answers that were an errno.
@@ -109,6 +112,7 @@ impl Default for Counters {
             by_opcode: [const { AtomicU64::new(0) }; OPCODE_NUMBER_END],
             by_notification: [const { AtomicU64::new(0) }; NotificationKind::ALL.len()],
             unknown: AtomicU64::new(0),
+            by_ring: AtomicU64::new(0),
             replies: AtomicU64::new(0),
             replies_error: AtomicU64::new(0),
             replies_lost: AtomicU64::new(0),
@@ -132,6 +136,7 @@ impl Counters {
             by_opcode: self.by_opcode.each_ref().map(read),
             by_notification: self.by_notification.each_ref().map(read),
             unknown: read(&self.unknown),
+            by_ring: read(&self.by_ring),
             replies: read(&self.replies),
             replies_error: read(&self.replies_error),
             replies_lost: read(&self.replies_lost),
@@ -150,6 +155,11 @@ impl Counters {
         add(&self.bytes_in, len as u64);
         let counter = opcode.and_then(|opcode| self.by_opcode.get(opcode.number() as usize));
         add(counter.unwrap_or(&self.unknown), 1);
+    }
+
+    pub(crate) fn on_received_by_ring(&self, opcode: Option<Opcode>, len: usize) {
+        add(&self.by_ring, 1);
+        self.on_received(opcode, len);
     }
 
     pub(crate) fn on_sent(&self, len: usize) {

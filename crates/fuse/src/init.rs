@@ -24,6 +24,20 @@ pub struct Config {
     pub flags: InitFlags,
     /// Stacking depth allowed to backing files of PASSTHROUGH; 0 without it.
     pub max_stack_depth: u32,
+    /// Whether requests are to come through io_uring.
+    pub rings: RingUse,
+}
+
+/// Whether requests are to come through io_uring, which the kernel offers while its module parameter `enable_uring` is set
+/// (see [`ring_check`](crate::ring_check)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingUse {
+    /// Never.
+    Off,
+    /// Where that can be had.
+    IfOffered,
+    /// Without it there is no session.
+    Required,
 }
 
 /// What INIT settled.
@@ -51,6 +65,7 @@ impl Default for Config {
             time_gran_ns: 1,
             flags: Self::FLAGS_DEFAULT,
             max_stack_depth: 0,
+            rings: RingUse::Off,
         }
     }
 }
@@ -61,7 +76,7 @@ impl Config {
     /// Not in it, on purpose: WRITEBACK_CACHE (the kernel then ignores size and times of the
     /// server, and remote appends are overwritten), AUTO_INVAL_DATA (excluded by
     /// EXPLICIT_INVAL_DATA), READDIRPLUS_AUTO (a LOOKUP per file after the first buffers),
-    /// ALLOW_IDMAP, PASSTHROUGH, OVER_IO_URING.
+    /// ALLOW_IDMAP, PASSTHROUGH, OVER_IO_URING (that is [`Config::rings`]).
     pub const FLAGS_DEFAULT: InitFlags = InitFlags::ASYNC_READ
         .union(InitFlags::POSIX_LOCKS)
         .union(InitFlags::ATOMIC_O_TRUNC)
@@ -93,6 +108,12 @@ impl Config {
     /// (`fuse_dev_do_read` in linux:fs/fuse/dev.c).
     pub(crate) fn buffer_len(&self) -> usize {
         (self.max_write as usize + BUFFER_HEADROOM).max(BUFFER_LEN_MIN)
+    }
+
+    /// Returns the length of a ring entry's payload. The kernel refuses shorter ones than a WRITE (`fuse_uring_create` in
+    /// linux:fs/fuse/dev_uring.c).
+    pub(crate) fn payload_len(&self) -> usize {
+        (self.max_write as usize).max(BUFFER_LEN_MIN)
     }
 }
 

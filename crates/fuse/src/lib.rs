@@ -1,14 +1,16 @@
 //! FUSE transport for Linux: everything between a file system and `/dev/fuse`, and nothing else.
 //!
 //! ```text
-//! mount ──► Session (INIT) ──► run: one reader thread ──► Handler::handle(Request, Reply)
-//!                │                                              │ inline, or later on any thread
-//!                └──► Notifier: invalidations, any thread       └──► Reply: one writev
+//! mount ──► Session (INIT) ──► run: one reader thread, ──► Handler::handle(Request, Reply)
+//!                │                 or a ring per CPU            │ inline, or later on any thread
+//!                └──► Notifier: invalidations, any thread       └──► Reply: one writev, or back through the ring
 //! ```
 //!
 //! - [`mount`](mount::mount) gives a device and a [`Mount`](mount::Mount); [`Session::start`] shakes
 //!   hands; [`Session::run`] reads until the mount goes.
-//! - One reader on purpose: a second reader on the same connection halves the speed of a single
+//! - With [`Config::rings`], and a kernel that offers it, requests come through io_uring, in a queue for each CPU with a thread of
+//!   its own (`uring/mod.rs`). FORGET and INTERRUPT come through `/dev/fuse` all the same, and notifications go there.
+//! - Without, one reader on purpose: a second reader on the same connection halves the speed of a single
 //!   client, because the kernel wakes either of them on either CPU. Requests that must wait are
 //!   answered later, from another thread, through their [`Reply`]. The reader sees to it that it runs
 //!   where its callers do (`placement.rs`).
@@ -37,17 +39,19 @@ mod reply;
 mod request;
 mod session;
 mod unreadable;
+mod uring;
 
 pub use abi::{Forget, InHeader, InitFlags, Opcode, OpenReplyFlags, ROOT_ID, ReleaseFlags, WriteFlags};
 pub use attr::{Attr, Entry, Opened, Statfs, Statx, Timestamp};
 pub use counters::{CounterSnapshot, Counters, NotificationKind};
 pub use dir_buffer::{DirBuffer, FileKind};
-pub use init::{Config, Negotiated};
+pub use init::{Config, Negotiated, RingUse};
 pub use notifier::{Notified, Notifier, NotifyError};
 pub use operation::{DecodeError, FileLock, LockKind, Operation, Setattr, TimeOrNow};
 pub use placement::{PlaceEvent, spawn};
-pub use reply::{Delivery, Reply};
+pub use reply::{Delivery, Reply, Transport};
 pub use request::{Dialect, Request};
 pub use session::{Handler, Monitor, Session, SessionEnd, SessionError};
+pub use uring::{RingError, ring_check, ring_count};
 
 pub use rustix::io::Errno;

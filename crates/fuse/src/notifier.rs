@@ -167,7 +167,15 @@ impl Notifier {
     /// not wait for it. Only where reads or writes of a closed file are still unanswered does its RELEASE come
     /// later. `ino` is any regular file that the kernel knows: the message is the answer to a retrieve notification
     /// for none of its pages (`fuse_retrieve` in linux:fs/fuse/dev.c).
+    ///
+    /// Through io_uring there is a queue for each processor, and each is drained of what it had: `ino` is not needed, and a file
+    /// that the kernel does not know is not noticed.
     pub fn mark(&self, unique: u64, ino: u64) -> Result<Notified, NotifyError> {
+        if let Some(rings) = self.channel.rings() {
+            let kind = NotificationKind::Mark;
+            self.channel.counters.on_notified(kind);
+            return rings.mark(unique).then_some(Notified::Done).ok_or(NotifyError::Disconnected { kind });
+        }
         let offset = 1 << 40;
         let out = RetrieveOut { notify_unique: unique, nodeid: ino, offset, size: 0, padding: 0 };
         self.send(NotificationKind::Mark, notify_code::RETRIEVE, &[out.as_bytes()])
@@ -193,6 +201,8 @@ impl Notifier {
     }
 
     /// Asks the kernel to queue again every request that was read and not answered.
+    ///
+    /// Those that came through io_uring are not among them: their entries go with the process.
     ///
     /// For a process that took over the device from one that died. Answers to the old numbers
     /// are then lost.

@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::uring;
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -364,7 +365,7 @@ impl Shared {
     }
 }
 
-/// Starts a thread, which does not inherit the policy of a reader that has stepped back.
+/// Starts a thread, which does not inherit the policy of a reader that has stepped back, nor the place of one that serves a ring.
 ///
 /// # Errors
 ///
@@ -378,7 +379,13 @@ pub fn spawn<T: Send + 'static>(
             place.end_burst();
         }
     });
-    std::thread::Builder::new().name(name).spawn(work)
+    let home = uring::home();
+    std::thread::Builder::new().name(name).spawn(move || {
+        if let Some(home) = home {
+            uring::unbind(&home);
+        }
+        work()
+    })
 }
 
 /// The CPU that the thread `pid` was last on, as far as the kernel says.

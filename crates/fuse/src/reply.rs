@@ -15,15 +15,17 @@ use crate::attr::{Attr, Entry, Opened, Statfs, Statx};
 use crate::channel::Channel;
 use crate::dir_buffer::DirBuffer;
 use crate::operation::FileLock;
+use crate::uring::RingReply;
 
 /// Handle to answer one request, from any thread, exactly once.
 ///
-/// Every method consumes it and costs one writev(2). Dropped unanswered it sends EIO and logs,
+/// Every method consumes it and costs one writev(2); or, through io_uring, a share of the call that waits for the next request if
+/// called on the thread that handled this one, and a wake-up of that thread otherwise. Dropped unanswered it sends EIO and logs,
 /// because a request without an answer hangs its caller for good.
 #[derive(Debug)]
 #[must_use = "a request must be answered"]
 pub struct Reply {
-    channel: Arc<Channel>,
+    way: Way,
     unique: u64,
     opcode: Option<Opcode>,
     state: State,
@@ -31,13 +33,29 @@ pub struct Reply {
 
 /// What became of an answer.
 ///
-/// References given by an entry or by a READDIRPLUS buffer count only if it was delivered.
+/// References given by an entry or by a READDIRPLUS buffer count only if it was delivered. Through io_uring that is not known: what is
+/// lost there is lost with the whole connection, or because its request was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The kernel has it.
     Delivered,
     /// Nobody waits for it any more, or the kernel refused it.
     Lost,
+}
+
+/// How a request came, and its answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// `/dev/fuse`.
+    Device,
+    /// A ring of io_uring.
+    Ring,
+}
+
+#[derive(Debug)]
+enum Way {
+    Device(Arc<Channel>),
+    Ring(RingReply),
 }
 
 /// Whether the answer was sent; looked at on drop.
@@ -49,7 +67,26 @@ enum State {
 
 impl Reply {
     pub(crate) fn new(channel: Arc<Channel>, unique: u64, opcode: Option<Opcode>) -> Self {
-        Self { channel, unique, opcode, state: State::Waiting }
+        Self { way: Way::Device(channel), unique, opcode, state: State::Waiting }
+    }
+
+    pub(crate) fn by_ring(ring: RingReply, unique: u64, opcode: Option<Opcode>) -> Self {
+        Self { way: Way::Ring(ring), unique, opcode, state: State::Waiting }
+    }
+
+    fn channel(&self) -> &Channel {
+        match &self.way {
+            Way::Device(channel) => channel,
+            Way::Ring(reply) => &reply.ring.channel,
+        }
+    }
+
+    /// Returns how the request came.
+    pub fn transport(&self) -> Transport {
+        match &self.way {
+            Way::Device(_) => Transport::Device,
+            Way::Ring(_) => Transport::Ring,
+        }
     }
 
     /// Returns the request's number, as INTERRUPT names it.
@@ -71,7 +108,7 @@ impl Reply {
 
     /// Fails a request that could not be decoded: EIO, counted.
     pub fn malformed(mut self) -> Delivery {
-        self.channel.counters.on_malformed();
+        self.channel().counters.on_malformed();
         self.send_error(Errno::IO)
     }
 
@@ -110,7 +147,10 @@ impl Reply {
     /// As [`data`](Self::data), from several pieces.
     pub fn data_vectored(mut self, pieces: &[IoSlice<'_>]) -> Delivery {
         self.begin();
-        let sent = self.channel.send_vectored(self.unique, pieces);
+        let sent = match &mut self.way {
+            Way::Device(channel) => channel.send_vectored(self.unique, pieces),
+            Way::Ring(reply) => reply.send_vectored(self.unique, pieces),
+        };
         self.finish(sent)
     }
 
@@ -183,15 +223,22 @@ impl Reply {
 
     fn send(mut self, parts: &[&[u8]]) -> Delivery {
         self.begin();
-        let sent = self.channel.send(self.unique, 0, parts);
+        let sent = self.send_message(0, parts);
         self.finish(sent)
+    }
+
+    fn send_message(&mut self, error: i32, parts: &[&[u8]]) -> Result<(), Errno> {
+        match &mut self.way {
+            Way::Device(channel) => channel.send(self.unique, error, parts),
+            Way::Ring(reply) => reply.send(self.unique, error, parts),
+        }
     }
 
     fn send_error(&mut self, errno: Errno) -> Delivery {
         self.begin();
-        match self.channel.send(self.unique, -errno.raw_os_error(), &[]) {
+        match self.send_message(-errno.raw_os_error(), &[]) {
             Ok(()) => {
-                self.channel.counters.on_replied_error();
+                self.channel().counters.on_replied_error();
                 Delivery::Delivered
             }
             Err(failure) => self.on_unsent(failure),
@@ -202,32 +249,32 @@ impl Reply {
     /// interrupted no more, and the kernel may use it again.
     fn begin(&mut self) {
         self.state = State::Answered;
-        self.channel.in_flight.remove(self.unique);
+        self.channel().in_flight.remove(self.unique);
     }
 
-    fn finish(&self, sent: Result<(), Errno>) -> Delivery {
+    fn finish(&mut self, sent: Result<(), Errno>) -> Delivery {
         match sent {
             Ok(()) => {
-                self.channel.counters.on_replied();
+                self.channel().counters.on_replied();
                 Delivery::Delivered
             }
             Err(failure) => self.on_unsent(failure),
         }
     }
 
-    fn on_unsent(&self, failure: Errno) -> Delivery {
+    fn on_unsent(&mut self, failure: Errno) -> Delivery {
         let name = self.opcode.map_or("unknown", Opcode::name);
         match failure {
             // The request was aborted, or the whole mount is gone.
             Errno::NOENT | Errno::NODEV | Errno::CONNABORTED | Errno::PERM => {
-                self.channel.counters.on_reply_lost();
+                self.channel().counters.on_reply_lost();
                 log::debug!("answer to {name} request {} came too late: {failure}", self.unique);
             }
             failure => {
-                self.channel.counters.on_reply_refused();
+                self.channel().counters.on_reply_refused();
                 log::error!("kernel refused the answer to {name} request {}: {failure}", self.unique);
                 // Refused before the request was found, it still waits; after that this is ENOENT.
-                _ = self.channel.send(self.unique, -Errno::IO.raw_os_error(), &[]);
+                _ = self.send_message(-Errno::IO.raw_os_error(), &[]);
             }
         }
         Delivery::Lost
@@ -240,7 +287,7 @@ impl Drop for Reply {
             return;
         }
         let name = self.opcode.map_or("unknown", Opcode::name);
-        self.channel.counters.on_dropped();
+        self.channel().counters.on_dropped();
         log::error!("{name} request {} was dropped unanswered; answering EIO", self.unique);
         self.send_error(Errno::IO);
     }

@@ -43,6 +43,24 @@ impl<'a> Request<'a> {
         Ok(Self { header, arg, payload })
     }
 
+    /// Takes apart what lies in a ring entry: the argument structure at the beginning of `op_in`, which the kernel leaves as it was
+    /// for operations that have none, and `payload`.
+    pub(crate) fn from_parts(
+        header: &'a InHeader,
+        op_in: &'a [u8],
+        payload: &'a [u8],
+        dialect: Dialect,
+    ) -> Result<Self, DecodeError> {
+        let len = size_of::<InHeader>() + payload.len();
+        let contradiction = DecodeError::Length { declared: header.len, len };
+        let sent_len = (header.len as usize).checked_sub(len).ok_or(contradiction)?;
+        let extension_len = usize::from(header.total_extlen) * 8;
+        let body_len = payload.len().checked_sub(extension_len).ok_or(contradiction)?;
+        let arg_len = Opcode::from_number(header.opcode).map_or(0, |opcode| dialect.arg_len(opcode));
+        let arg = op_in.get(..arg_len.min(sent_len)).ok_or(contradiction)?;
+        Ok(Self { header, arg, payload: &payload[..body_len] })
+    }
+
     /// Returns the opcode, or `None` for one this crate does not know.
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::from_number(self.header.opcode)

@@ -7,20 +7,23 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::abi::{self, BatchForgetIn, Forget, ForgetIn, InHeader, InterruptIn, Opcode};
+use crate::abi::{self, BatchForgetIn, Forget, ForgetIn, InHeader, InitFlags, InterruptIn, Opcode};
 use crate::channel::Channel;
 use crate::counters::Counters;
-use crate::init::{Config, InitAnswer, Negotiated, answer_init};
+use crate::init::{Config, InitAnswer, Negotiated, RingUse, answer_init};
 use crate::notifier::Notifier;
 use crate::operation::DecodeError;
 use crate::placement::{self, PlaceEvent, Placement};
-use crate::reply::Reply;
+use crate::reply::{Reply, Transport};
 use crate::request::{Dialect, Request};
+use crate::uring::{self, RingError, Rings};
 
 /// The file system behind a session.
 ///
-/// Called on the reader thread, which reads nothing else meanwhile: answer what can be answered
-/// at once, and hand the [`Reply`] of everything else to another thread.
+/// Called on the thread that reads, which reads nothing else meanwhile: answer what can be answered
+/// at once, and hand the [`Reply`] of everything else to another thread. Through io_uring there is such a thread for each processor: the
+/// handler is called on several at once, and requests come in the order in which they were made only as far as their callers
+/// waited for an answer in between. A RELEASE, for which nobody waits, may come after what its process asked for next.
 pub trait Handler: Send + Sync {
     /// Takes one request. `request` borrows the read buffer and ends with the call; `reply` may
     /// outlive it. A request whose [`Request::operation`] fails is answered by
@@ -32,7 +35,7 @@ pub trait Handler: Send + Sync {
     /// A request that waits should be answered EINTR; the caller stays unkillable until then.
     /// Called only for requests given to [`handle`](Self::handle) and not answered when the
     /// message was read, but the answer may be under way on another thread: an unknown number
-    /// must be ignored.
+    /// must be ignored. Called on the thread that gave the request to [`handle`](Self::handle).
     fn interrupt(&self, unique: u64);
 
     /// Takes back references; there is no answer.
@@ -56,6 +59,8 @@ pub struct Session {
     negotiated: Negotiated,
     /// Words, so that the structures of every request are aligned.
     buffer: Vec<u64>,
+    /// If the two sides agreed on them.
+    rings: Option<Rings>,
 }
 
 /// How a session ended.
@@ -93,6 +98,9 @@ pub enum SessionError {
         /// Its minor version.
         minor: u32,
     },
+    /// Requests cannot come through io_uring, as was required.
+    #[error(transparent)]
+    Ring(#[from] RingError),
     /// Unmounted or aborted before INIT.
     #[error("the mount went away during the handshake")]
     Gone,
@@ -107,7 +115,12 @@ impl Session {
     ///
     /// Any [`SessionError`]; the mount is then unusable, unmount it.
     pub fn start(device: OwnedFd, config: &Config) -> Result<Self, SessionError> {
-        let channel = Channel::new(device);
+        let channel = Arc::new(Channel::new(device));
+        let rings = prepare_rings(&channel, config)?;
+        let config = &match &rings {
+            Some(_) => Config { flags: config.flags | InitFlags::OVER_IO_URING, ..*config },
+            None => *config,
+        };
         let mut buffer = vec![0u64; config.buffer_len().div_ceil(size_of::<u64>())];
         let negotiated = loop {
             let len = match receive(&channel, buffer.as_mut_bytes())? {
@@ -125,7 +138,15 @@ impl Session {
             negotiated.flags,
             negotiated.max_write
         );
-        Ok(Self { channel: Arc::new(channel), negotiated, buffer })
+        let has_rings = negotiated.has(InitFlags::OVER_IO_URING);
+        if config.rings == RingUse::Required && !has_rings {
+            return Err(SessionError::Ring(RingError::NotOffered));
+        }
+        let rings = rings.filter(|_| has_rings);
+        if let Some(rings) = &rings {
+            channel.set_rings(&rings.shared);
+        }
+        Ok(Self { channel, negotiated, buffer, rings })
     }
 
     /// Serves requests on this thread until the mount goes.
@@ -134,21 +155,51 @@ impl Session {
     ///
     /// [`SessionError::Read`] if the device fails for another reason than its end.
     pub fn run<H: Handler + ?Sized>(&mut self, handler: &H) -> Result<SessionEnd, SessionError> {
-        let dialect = self.negotiated.dialect();
-        let placement = Placement::begin();
-        let end = loop {
-            placement::before_read();
-            match receive(&self.channel, self.buffer.as_mut_bytes()) {
-                Ok(Received::Message(len)) => {
-                    dispatch(&self.channel, handler, &self.buffer.as_bytes()[..len], dialect);
-                }
-                Ok(Received::End(end)) => break Ok(end),
-                Err(error) => break Err(error),
+        let end = match self.rings.take() {
+            Some(rings) => self.run_rings(rings, handler),
+            None => {
+                let _placement = Placement::begin();
+                self.read(handler)
             }
         };
-        drop(placement);
         guard(&self.channel, "destroy", || handler.destroy());
         end
+    }
+
+    /// Serves the rings on threads of their own, and here what comes through the device beside them.
+    fn run_rings<H: Handler + ?Sized>(
+        &mut self,
+        rings: Rings,
+        handler: &H,
+    ) -> Result<SessionEnd, SessionError> {
+        let Rings { servers, shared } = rings;
+        let (dialect, allowed) = (self.negotiated.dialect(), uring::allowed());
+        std::thread::scope(|scope| {
+            for (number, server) in servers.into_iter().enumerate() {
+                let work = move || server.run(handler, dialect, &allowed);
+                let thread = std::thread::Builder::new().name(format!("ring-{number}"));
+                if let Err(error) = thread.spawn_scoped(scope, work) {
+                    shared.stop();
+                    return Err(SessionError::Ring(RingError::Setup(error)));
+                }
+            }
+            let end = self.read(handler);
+            shared.stop();
+            end
+        })
+    }
+
+    fn read<H: Handler + ?Sized>(&mut self, handler: &H) -> Result<SessionEnd, SessionError> {
+        let dialect = self.negotiated.dialect();
+        loop {
+            placement::before_read();
+            match receive(&self.channel, self.buffer.as_mut_bytes())? {
+                Received::Message(len) => {
+                    dispatch(&self.channel, handler, &self.buffer.as_bytes()[..len], dialect);
+                }
+                Received::End(end) => return Ok(end),
+            }
+        }
     }
 
     /// Returns what INIT settled.
@@ -184,6 +235,14 @@ impl Monitor {
         &self.channel.counters
     }
 
+    /// Returns how requests come, as it is now.
+    pub fn transport(&self) -> Transport {
+        match self.channel.rings() {
+            Some(_) => Transport::Ring,
+            None => Transport::Device,
+        }
+    }
+
     /// Returns how many requests wait for their answer.
     pub fn in_flight_count(&self) -> usize {
         self.channel.in_flight.count()
@@ -192,6 +251,21 @@ impl Monitor {
     /// Returns the device, for ioctls on it and for duplicating it.
     pub fn device(&self) -> BorrowedFd<'_> {
         self.channel.device()
+    }
+}
+
+/// Makes what requests are to come through, if they are.
+fn prepare_rings(channel: &Arc<Channel>, config: &Config) -> Result<Option<Rings>, SessionError> {
+    if config.rings == RingUse::Off {
+        return Ok(None);
+    }
+    match uring::ring_check().and_then(|()| Rings::new(channel, config.payload_len())) {
+        Ok(rings) => Ok(Some(rings)),
+        Err(error) if config.rings == RingUse::Required => Err(error.into()),
+        Err(error) => {
+            log::debug!("requests come through /dev/fuse: {error}");
+            Ok(None)
+        }
     }
 }
 
@@ -303,6 +377,9 @@ fn deliver_interrupt<H: Handler + ?Sized>(channel: &Channel, handler: &H, reques
     let Ok(InterruptIn { unique }) = InterruptIn::read_from_bytes(request.arg) else {
         return channel.counters.on_malformed();
     };
+    if let Some(rings) = channel.rings() {
+        return rings.interrupt(unique);
+    }
     if !channel.in_flight.contains(unique) {
         return channel.counters.on_interrupt_stale();
     }
@@ -313,7 +390,7 @@ fn deliver_interrupt<H: Handler + ?Sized>(channel: &Channel, handler: &H, reques
 ///
 /// Unwinding drops the request's [`Reply`], which answers EIO. Handlers share state by locks that
 /// do not poison, so going on is as safe as after any other failed request.
-fn guard(channel: &Channel, what: &str, call: impl FnOnce()) {
+pub(crate) fn guard(channel: &Channel, what: &str, call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         channel.counters.on_panic();
         log::error!("handler panicked in {what}");

@@ -2,8 +2,8 @@
 //!
 //! A request that is not to wait is refused only for locks that are really held. The last close of a file tells
 //! its node that locks have gone after the close has returned, and the node's message may be overtaken by a
-//! request of another node whose program knows of the close. So nodes that seem to be in the way are first asked
-//! to tell what has been closed.
+//! request of another node whose program knows of the close; or of the same node, whose kernel has a queue for each processor
+//! (io_uring). So nodes that seem to be in the way are first asked to tell what has been closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,12 +56,10 @@ impl Master {
         }
     }
 
-    /// Who must be asked before `lock` is refused to `node`. What a node tells of itself is in order, so a lock of
-    /// its own is in the way for certain; and nobody can be asked who is not connected.
+    /// Who must be asked before `lock` is refused to `node`, itself perhaps. Nobody can be asked who is not connected.
     fn doubtful_holders(&self, node: NodeId, lock: &ByteLock) -> BTreeSet<NodeId> {
         let holders = self.app_locks.holders_in_way(node, lock);
-        let is_certain =
-            |holder: &NodeId| *holder == node || self.members.get(holder).is_none_or(|m| m.peer.is_none());
+        let is_certain = |holder: &NodeId| self.members.get(holder).is_none_or(|m| m.peer.is_none());
         if holders.iter().any(is_certain) { BTreeSet::new() } else { holders }
     }
 

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fuse::Transport;
 use master::MemberStatus;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
@@ -179,6 +180,7 @@ fn status(shell: &Shell) -> Json {
         "mountpoint": shell.identity.get().map(|identity| &identity.mountpoint),
         "role": if is_master { "master" } else { "member" },
         "membership": membership,
+        "transport": shell.monitor.get().map(|monitor| transport_name(monitor.transport())),
         "epoch": snapshot.epoch.0,
         "master": if is_master { Some(snapshot.node.0) } else { None },
         "unflushed_mutations": snapshot.unflushed_mutations,
@@ -235,6 +237,14 @@ fn set_one(lazy: &mut Lazy, word: &str) -> Option<()> {
 /// Options that may change while the volume is mounted.
 fn options_json(Lazy { size, mtime }: Lazy) -> Json {
     json!({ "lazysize": size, "nomtime": mtime })
+}
+
+/// How requests come from the kernel, for reports.
+fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Device => "dev_fuse",
+        Transport::Ring => "io_uring",
+    }
 }
 
 /// What the master knows of a member; the member itself knows more.

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use fuse::SessionError;
 use fuse::mount::MountError;
+use fuse::{RingError, SessionError};
 use kv::EngineError;
 use master::MasterError;
 use volume::VolumeError;
@@ -48,6 +48,9 @@ pub enum NodeError {
     /// The kernel and we do not understand each other.
     #[error("cannot mount")]
     Session(#[from] SessionError),
+    /// The kernel's requests cannot come as was asked.
+    #[error("mount option \"uring=on\"")]
+    Rings(#[from] RingError),
     /// The metadata of the volume cannot be opened.
     #[error("cannot open the volume's metadata")]
     Engine(#[from] EngineError),

@@ -34,6 +34,7 @@ mod turn;
 mod utab;
 
 pub use error::NodeError;
+pub use fuse::RingUse;
 pub use guard::{Command as GuardCommand, run as guard};
 pub use node::mount;
 pub use offline::{DataCheck, Offline, OfflineError};

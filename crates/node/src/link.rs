@@ -251,6 +251,7 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::Mountpoint { .. }
         | NodeError::Mount(_)
         | NodeError::Session(_)
+        | NodeError::Rings(_)
         | NodeError::Segments(_)
         | NodeError::Refused { .. }
         | NodeError::Lost { .. }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use adapter::{CatchUp, Hooks, Invalidator, KernelCache, Server};
 use fuse::mount::{Mount, MountMethod, Unmount};
-use fuse::{Session, SessionEnd, SessionError};
+use fuse::{RingUse, Session, SessionEnd, SessionError};
 use guard::{End, Keeper};
 use obs::Metrics;
 use rustix::system::uname;
@@ -154,6 +154,10 @@ impl Node {
     /// Everything up to the moment when the mount answers.
     fn come_up(&mut self) -> Result<Mounted, NodeError> {
         // Before the mount: what is wrong with the volume is then said without one.
+        let rings = self.shell.options.rings();
+        if rings == RingUse::Required {
+            fuse::ring_check()?;
+        }
         let link = link::establish(&self.shell, PATIENCE_MASTER)?;
         let (mount, device) = fuse::mount::mount(&self.mountpoint, &self.mount_options())?;
         let mount = Arc::new(mount);
@@ -176,7 +180,9 @@ impl Node {
     ) -> Result<Mounted, NodeError> {
         let listed = Listed::new(mount.mountpoint());
         let lowers = fuse::mount::may_look();
-        let mut session = Session::start(device, &adapter::session_config(true, lowers))?;
+        let config = adapter::session_config(true, lowers, self.shell.options.rings());
+        let mut session = Session::start(device, &config)?;
+        let _ = self.shell.monitor.set(session.monitor());
         self.guard(mount, &session)
             .map_err(|source| NodeError::io("start the guard of the mount", source))?;
         let shell = &self.shell;

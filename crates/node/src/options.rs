@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fuse::RingUse;
 use fuse::mount::MountFlags;
 use types::Micros;
 use vfs::{Atime, Lazy};
@@ -59,6 +60,8 @@ pub struct MountOptions {
     pub cache_memory_bytes: Option<u64>,
     /// Lease of a membership, if this node becomes master.
     pub lease: Duration,
+    /// Whether the kernel's requests come through io_uring.
+    pub uring: RingUse,
 }
 
 impl Default for MountOptions {
@@ -82,6 +85,7 @@ impl Default for MountOptions {
             log_memory_bytes: 64 << 20,
             cache_memory_bytes: None,
             lease: Duration::from_secs(10),
+            uring: RingUse::IfOffered,
         }
     }
 }
@@ -102,6 +106,15 @@ impl MountOptions {
             (!self.exec, MountFlags::NOEXEC),
         ];
         table.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect()
+    }
+
+    /// Whether requests are to come through io_uring. A machine with one processor has nothing of it: there the one reader of
+    /// `/dev/fuse` is where its callers are.
+    pub(crate) fn rings(&self) -> RingUse {
+        match self.uring {
+            RingUse::IfOffered if fuse::ring_count() < 2 => RingUse::Off,
+            asked => asked,
+        }
     }
 
     fn cache_bytes_max(&self) -> usize {

@@ -51,6 +51,8 @@ pub(crate) struct Shell {
     pub identity: OnceLock<Identity>,
     /// The way to the guard of the mount.
     pub guard: OnceLock<guard::Holder>,
+    /// The session with the kernel, looked at from outside. Set once it has shaken hands.
+    pub monitor: OnceLock<fuse::Monitor>,
     /// Set once the kernel has shaken hands.
     pub invalidator: OnceLock<Invalidator>,
     /// Set with it.
@@ -153,6 +155,7 @@ impl Shell {
             started: Instant::now(),
             identity: OnceLock::new(),
             guard: OnceLock::new(),
+            monitor: OnceLock::new(),
             invalidator: OnceLock::new(),
             corrector: OnceLock::new(),
             catch_up: OnceLock::new(),

@@ -97,6 +97,8 @@ metrics! {
     "fuse" {
         fuse_requests: Family<Counter, FuseKind>, "fuse_requests_total", Counter, Count, Stable,
             "Requests received from the kernel.";
+        fuse_ring_requests: Counter, "fuse_ring_requests_total", Counter, Count, Experimental,
+            "Those of them that came through io_uring; the others came through /dev/fuse.";
         fuse_duration: Family<Histogram, FuseKind>, "fuse_request_duration_seconds", Histogram, Seconds, Stable,
             "Time from receiving a request to answering it.";
         fuse_forgets: Counter, "fuse_forgotten_inodes_total", Counter, Count, Experimental,

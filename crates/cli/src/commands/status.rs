@@ -103,16 +103,20 @@ fn as_text(document: &Json) -> String {
         text(&document["master"]),
         text(&document["master_pid"])
     );
-    let _ =
-        writeln!(out, "\n{:>6}  {:<24}  {:<7}  {:>9}  mount point", "node", "host/pid", "role", "unflushed");
+    let _ = writeln!(
+        out,
+        "\n{:>6}  {:<24}  {:<7}  {:>9}  {:<8}  mount point",
+        "node", "host/pid", "role", "unflushed", "requests"
+    );
     for node in document["nodes"].as_array().into_iter().flatten() {
         let place = format!("{}/{}", text(&node["host"]), text(&node["pid"]));
         let _ = writeln!(
             out,
-            "{:>6}  {place:<24}  {:<7}  {:>9}  {}{}",
+            "{:>6}  {place:<24}  {:<7}  {:>9}  {:<8}  {}{}",
             text(&node["node"]),
             text(&node["role"]),
             text(&node["unflushed_mutations"]),
+            text(&node["transport"]),
             text(&node["mountpoint"]),
             options_in_words(&node["options"])
         );

@@ -21,6 +21,7 @@ mod owners;
 mod privileges;
 mod quotas;
 mod read_only;
+mod rings;
 mod scrub;
 mod system_mounts;
 mod users;

@@ -74,3 +74,9 @@ pub(crate) mod notify_code {
     pub const INC_EPOCH: i32 = 8;
     pub const PRUNE: i32 = 9;
 }
+
+/// `enum fuse_uring_cmd`.
+pub(crate) mod ring_command {
+    pub const REGISTER: u32 = 1;
+    pub const COMMIT_AND_FETCH: u32 = 2;
+}

@@ -246,4 +246,11 @@ wire_structs! {
     pub(crate) struct StoreOut[24] { nodeid: u64, offset: u64, size: u32, padding: u32, }
     pub(crate) struct RetrieveOut[32] { notify_unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32, }
     pub(crate) struct PruneOut[16] { count: u32, padding: u32, spare: u64, }
+
+    /// `struct fuse_uring_ent_in_out`: what a ring entry says of the request in it, or of its answer.
+    pub(crate) struct RingEntry[32] { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64, }
+    /// `struct fuse_uring_cmd_req`: the command in a submission.
+    pub(crate) struct RingCommand[24] { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }
+    /// `struct fuse_uring_req_header`: where header, arguments and the rest lie.
+    pub(crate) struct RingHeader[288] { in_out: [u64; 16], op_in: [u64; 16], entry: RingEntry, }
 }

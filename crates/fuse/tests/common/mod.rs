@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuse::mount::{self, Mount, MountFlags, MountMethod, MountOptions, Unmount};
-use fuse::{Config, Monitor, Negotiated, Notifier, Opcode, Session, SessionEnd};
+use fuse::{Config, Monitor, Negotiated, Notifier, Opcode, RingUse, Session, SessionEnd};
 
 pub use mem_fs::MemFs;
 
@@ -78,13 +78,21 @@ pub fn mount_options(fs: MemFs, config: &Config, options: &MountOptions) -> Opti
     std::fs::create_dir_all(&directory).unwrap();
     let (mount, device) = mount::mount(&directory, options).unwrap();
     let mount = Arc::new(mount);
-    let mut session = Session::start(device, config).unwrap();
+    let mut session = Session::start(device, &by_rings_if_asked(config)).unwrap();
     let fs = Arc::new(fs);
     let (notifier, monitor, negotiated) = (session.notifier(), session.monitor(), *session.negotiated());
     let handler = Arc::clone(&fs);
     let server = std::thread::spawn(move || session.run(&*handler).unwrap());
     let watchdog = Some(start_watchdog(Arc::clone(&mount)));
     Some(Mounted { fs, notifier, monitor, negotiated, mount, directory, server: Some(server), watchdog })
+}
+
+/// With `HOLDFAST_FUSE_RINGS` set every test has its requests through io_uring, which the kernel must offer then.
+fn by_rings_if_asked(config: &Config) -> Config {
+    match std::env::var_os("HOLDFAST_FUSE_RINGS") {
+        Some(_) => Config { rings: RingUse::Required, ..*config },
+        None => *config,
+    }
 }
 
 /// Aborts the connection if it is not called off in time.

@@ -1,0 +1,543 @@
+//! The thread of one ring.
+//!
+//! All entries are either lent to the kernel, with or without a request in the queue behind them, or here: with a handler, with a
+//! [`Reply`], or in the inbox on the way back. The kernel touches an entry's memory only while it is lent, and this thread is in
+//! `io_uring_enter`.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
+use zerocopy::IntoBytes;
+
+use crate::abi::{InHeader, Opcode, ROOT_ID, RetrieveOut, RingCommand, notify_code, ring_command};
+use crate::channel::Channel;
+use crate::reply::Reply;
+use crate::request::{Dialect, Request};
+use crate::session::{Handler, guard};
+use crate::uring::SharedRings;
+use crate::uring::cpus;
+use crate::uring::ring::{Barrier, Commit, Message, Payload, Ring, RingReply};
+use crate::uring::slot::{IoVec, Slot};
+
+/// Serves one queue of the kernel. Its fields go in this order: the ring before the memory that it was given.
+pub(crate) struct Server {
+    uring: Uring,
+    /// Where the ring puts what it reads from the inbox's descriptor.
+    woken: Box<u64>,
+    entries: Vec<Entry>,
+    ring: Arc<Ring>,
+    shared: Arc<SharedRings>,
+    qid: u16,
+    /// Entries that the kernel has, and has no request for.
+    free: usize,
+    /// Entries that the kernel has not given up.
+    alive: usize,
+    /// The kernel may have requests queued that found no entry free.
+    is_short: bool,
+    /// The kernel has been made to look at them.
+    is_nudged: bool,
+    /// Whether this thread runs where the callers of this queue do.
+    is_bound: bool,
+    is_stopped: bool,
+    /// Entries given back since the ring was last entered.
+    committed: Vec<u32>,
+    /// What the kernel has completed and nobody has looked at.
+    done: VecDeque<(u64, i32)>,
+    messages: Vec<Message>,
+    marks: Vec<Arc<Barrier>>,
+    /// Interrupts of requests that are not here, and may yet come.
+    early: VecDeque<u64>,
+    /// Requests handed to the handler that may be waiting, and whose callers have not been looked at.
+    waiting: Vec<Waiting>,
+    /// Names of the request at hand.
+    names: Vec<u8>,
+}
+
+/// A request that the handler has kept, perhaps.
+#[derive(Debug)]
+struct Waiting {
+    entry: u32,
+    unique: u64,
+    /// The thread that waits.
+    pid: u32,
+    /// When its caller is to be looked at, once it is clear that it waits.
+    due: Option<Instant>,
+}
+
+type Uring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// What an entry of the kernel is at.
+#[derive(Debug)]
+struct Entry {
+    /// Here while it is lent to the kernel.
+    slot: Option<Slot>,
+    /// The request in it, 0 if there is none.
+    unique: u64,
+}
+
+impl Server {
+    /// Makes the ring for queue `qid`, with slots for its first entries. Nothing begins before [`run`](Self::run), which may be called
+    /// on another thread.
+    pub fn new(shared: Arc<SharedRings>, qid: usize) -> io::Result<Self> {
+        let mut builder = Uring::builder();
+        builder.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().setup_cqsize(COMPLETIONS);
+        let uring = builder.build(SUBMISSIONS)?;
+        let mut this = Self {
+            uring,
+            woken: Box::new(0),
+            entries: Vec::new(),
+            ring: Arc::clone(&shared.rings[qid]),
+            shared,
+            qid: qid as u16,
+            free: 0,
+            alive: 0,
+            is_short: false,
+            is_nudged: false,
+            is_bound: false,
+            is_stopped: false,
+            committed: Vec::new(),
+            done: VecDeque::new(),
+            messages: Vec::new(),
+            marks: Vec::new(),
+            early: VecDeque::new(),
+            waiting: Vec::new(),
+            names: Vec::new(),
+        };
+        this.add_entries(ENTRIES_FIRST)?;
+        Ok(this)
+    }
+
+    /// Serves until told to stop.
+    pub fn run<H: Handler + ?Sized>(mut self, handler: &H, dialect: Dialect, allowed: &CpuSet) {
+        self.ring.serve_here();
+        self.is_bound = cpus::bind(allowed, usize::from(self.qid));
+        match self.begin() {
+            // What is refused is completed at once.
+            Ok(()) if self.done.iter().all(|(_, result)| *result >= 0) => self.shared.on_registered(),
+            Ok(()) => self.shared.on_failed(),
+            Err(error) => {
+                log::error!("ring {} cannot be registered: {error}", self.qid);
+                self.shared.on_failed();
+            }
+        }
+        while !self.is_stopped {
+            if let Err(error) = self.turn(handler, dialect) {
+                log::error!("ring {} ends: {error}", self.qid);
+                break;
+            }
+        }
+        self.ring.close();
+    }
+
+    /// Waits for requests, and handles them.
+    fn turn<H: Handler + ?Sized>(&mut self, handler: &H, dialect: Dialect) -> io::Result<()> {
+        self.take_messages(handler);
+        if self.is_stopped {
+            return Ok(());
+        }
+        self.look_at_callers(handler);
+        // What came of that.
+        self.take_messages(handler);
+        self.see_to_entries()?;
+        let is_draining = !self.marks.is_empty() && !self.is_short;
+        let came = self.enter(if is_draining { Wait::Look } else { Wait::Until })?;
+        while let Some((of, result)) = self.done.pop_front() {
+            self.on_completion(handler, dialect, of, result);
+            // What is answered is not to wait for what comes behind it.
+            if !self.done.is_empty() {
+                self.take_messages(handler);
+                if !self.uring.submission().is_empty() {
+                    self.enter(Wait::No)?;
+                }
+            }
+        }
+        if is_draining && came == 0 {
+            for mark in self.marks.drain(..) {
+                if mark.pass() {
+                    guard(&self.ring.channel, "mark", || handler.marked(mark.unique));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        self.uring.submitter().register_enable_rings()?;
+        // One look-up less for each entering; done without where there is no place for it.
+        _ = self.uring.submitter().register_ring_fd();
+        self.listen()?;
+        self.register(0)
+    }
+
+    /// Makes room for `count` more entries.
+    fn add_entries(&mut self, count: usize) -> Result<(), Errno> {
+        let slots = Slot::map(count, self.ring.payload_len)?;
+        self.entries.extend(slots.into_iter().map(|slot| Entry { slot: Some(slot), unique: 0 }));
+        Ok(())
+    }
+
+    /// Lends the entries from `first` on to the kernel for the first time.
+    fn register(&mut self, first: usize) -> io::Result<()> {
+        let parts: Vec<Option<[IoVec; 2]>> =
+            self.entries[first..].iter().map(|entry| entry.slot.as_ref().map(Slot::parts)).collect();
+        for (index, parts) in parts.iter().enumerate() {
+            if let Some(parts) = parts {
+                let address = parts.as_ptr() as u64;
+                let mut command = self.command(ring_command::REGISTER, 0, Some(address)).build();
+                set_len(&mut command, parts.len() as u32);
+                self.push(command.user_data((first + index) as u64))?;
+                self.free += 1;
+                self.alive += 1;
+            }
+        }
+        // Before `parts` goes.
+        self.enter(Wait::No)?;
+        Ok(())
+    }
+
+    fn command(&self, command: u32, commit_id: u64, address: Option<u64>) -> opcode::UringCmd80 {
+        let mut bytes = [0; 80];
+        let request = RingCommand { qid: self.qid, commit_id, ..RingCommand::default() };
+        bytes[..size_of::<RingCommand>()].copy_from_slice(request.as_bytes());
+        let device = types::Fd(self.ring.channel.device().as_raw_fd());
+        opcode::UringCmd80::new(device, command).cmd(bytes).addr(address)
+    }
+
+    /// Hears of the inbox from here on.
+    fn listen(&mut self) -> io::Result<()> {
+        let into = std::ptr::from_mut(&mut *self.woken).cast();
+        let read = opcode::Read::new(types::Fd(self.ring.wait_fd()), into, size_of::<u64>() as u32).build();
+        self.push(squeue::Entry128::from(read.user_data(WOKEN)))
+    }
+
+    #[expect(unsafe_code, reason = "a submission names memory by its address")]
+    fn push(&mut self, entry: squeue::Entry128) -> io::Result<()> {
+        // SAFETY: what it names is memory of entries, of `woken`, or of `register`'s own, which all outlive its use; and a
+        // descriptor of the ring's or the channel's, which outlive the ring.
+        while unsafe { self.uring.submission().push(&entry) }.is_err() {
+            self.enter(Wait::No)?;
+        }
+        Ok(())
+    }
+
+    /// Submits, and waits as far as asked. Returns how much has been completed.
+    fn enter(&mut self, wait: Wait) -> io::Result<usize> {
+        let entered = match wait {
+            Wait::No => self.uring.submit(),
+            Wait::Until if self.done.is_empty() => self.wait(),
+            Wait::Look | Wait::Until => self.look(),
+        };
+        match entered {
+            Ok(_) => {}
+            // Nothing is lost: what was not submitted stays, and what was completed is there.
+            Err(error)
+                if matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::BUSY | Errno::TIME)) => {}
+            Err(error) => return Err(error),
+        }
+        let before = self.done.len();
+        let completed = self.uring.completion().map(|entry| (entry.user_data(), entry.result()));
+        self.done.extend(completed);
+        self.judge_shortage(before);
+        Ok(self.done.len() - before)
+    }
+
+    /// Submits, and waits for a completion, or until a caller is to be looked at.
+    fn wait(&mut self) -> io::Result<usize> {
+        let Some(due) = self.waiting.iter().filter_map(|waiting| waiting.due).min() else {
+            return self.uring.submit_and_wait(1);
+        };
+        let time = types::Timespec::from(due.saturating_duration_since(Instant::now()));
+        self.uring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
+    }
+
+    /// Interrupts requests whose callers have a signal that the kernel did not tell of.
+    ///
+    /// It sends no INTERRUPT for a signal that comes between a request's entering the queue and this thread's taking it
+    /// (`request_wait_answer` of linux:fs/fuse/dev.c, and `fuse_uring_prepare_send`, which does not look whether there was one). Later ones
+    /// it tells of: so one look at each request that waits is enough.
+    fn look_at_callers<H: Handler + ?Sized>(&mut self, handler: &H) {
+        let entries = &self.entries;
+        self.waiting.retain(|waiting| entries[waiting.entry as usize].unique == waiting.unique);
+        if self.waiting.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for waiting in &mut self.waiting {
+            waiting.due.get_or_insert(now + LOOK_AFTER);
+        }
+        let is_due = |waiting: &mut Waiting| waiting.due.is_some_and(|due| due <= now);
+        for waiting in self.waiting.extract_if(.., is_due) {
+            if is_signalled(waiting.pid) {
+                guard(&self.ring.channel, "interrupt", || handler.interrupt(waiting.unique));
+            }
+        }
+    }
+
+    /// Has the kernel complete what it has at hand, without waiting.
+    #[expect(unsafe_code, reason = "the crate waits for at least one, or does not look")]
+    fn look(&mut self) -> io::Result<usize> {
+        let count = self.uring.submission().len() as u32;
+        // SAFETY: no argument but numbers.
+        unsafe { self.uring.submitter().enter::<u64>(count, 0, ENTER_GETEVENTS, None) }
+    }
+
+    fn on_completion<H: Handler + ?Sized>(&mut self, handler: &H, dialect: Dialect, of: u64, result: i32) {
+        if of == WOKEN {
+            self.ring.on_woken();
+            return match self.listen() {
+                Ok(()) => {}
+                Err(error) => log::error!("ring {} hears no more: {error}", self.qid),
+            };
+        }
+        let Some(slot) = self.entries.get_mut(of as usize).and_then(|entry| entry.slot.take()) else {
+            return log::error!("ring {} completed entry {of}, which it does not have", self.qid);
+        };
+        self.free -= 1;
+        self.is_short |= self.free == 0;
+        match result {
+            0.. => self.dispatch(handler, dialect, of as u32, slot),
+            failed => self.on_failed_entry(failed),
+        }
+    }
+
+    /// The kernel has given an entry up.
+    fn on_failed_entry(&mut self, result: i32) {
+        self.alive -= 1;
+        let errno = Errno::from_raw_os_error(-result);
+        match errno {
+            // The mount has gone, or is going.
+            Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED | Errno::NODEV => {}
+            // The request was aborted while it was answered.
+            Errno::NOENT => self.ring.channel.counters.on_reply_lost(),
+            errno => log::error!("the kernel gave up an entry of ring {}: {errno}", self.qid),
+        }
+    }
+
+    /// Hands the request in `slot` to the handler.
+    fn dispatch<H: Handler + ?Sized>(&mut self, handler: &H, dialect: Dialect, entry: u32, slot: Slot) {
+        let channel = Arc::clone(&self.ring.channel);
+        let whole = slot.header();
+        let (header, payload_len) = (whole.request(), whole.entry.payload_sz as usize);
+        let (opcode, unique) = (Opcode::from_number(header.opcode), header.unique);
+        self.entries[entry as usize].unique = unique;
+        if opcode == Some(Opcode::NotifyReply) {
+            return self.on_nudged(entry, slot, unique);
+        }
+        let mut names = std::mem::take(&mut self.names);
+        names.clear();
+        #[expect(unsafe_code, reason = "memory shared with the kernel")]
+        // SAFETY: until the handler returns, the answer is staged where the payload is not copied, and this thread lends the slot
+        // to nobody.
+        let payload = unsafe { slot.payload(payload_len) };
+        let (payload, use_of) = match payload.len() {
+            ..=NAMES_MAX => {
+                names.extend_from_slice(payload);
+                (&*names, Payload::Free)
+            }
+            _ => (payload, Payload::InUse),
+        };
+        channel.counters.on_received_by_ring(opcode, header.len as usize);
+        channel.in_flight.insert(unique);
+        let reply =
+            Reply::by_ring(RingReply::new(Arc::clone(&self.ring), entry, slot, use_of), unique, opcode);
+        match Request::from_parts(&header, whole.op_in.as_bytes(), payload, dialect) {
+            Ok(request) => {
+                guard(&channel, opcode.map_or("unknown", Opcode::name), || handler.handle(request, reply));
+            }
+            Err(error) => {
+                log::error!("malformed request of {} bytes: {error}", header.len);
+                reply.malformed();
+            }
+        }
+        self.names = names;
+        self.waiting.push(Waiting { entry, unique, pid: header.pid, due: None });
+        self.tell_early(handler, &channel, &header);
+    }
+
+    /// Its interrupt was faster than the request.
+    fn tell_early<H: Handler + ?Sized>(&mut self, handler: &H, channel: &Channel, header: &InHeader) {
+        if let Some(index) = self.early.iter().position(|early| *early == header.unique) {
+            self.early.remove(index);
+            guard(channel, "interrupt", || handler.interrupt(header.unique));
+        }
+    }
+
+    /// Takes in what others have left, until there is nothing.
+    fn take_messages<H: Handler + ?Sized>(&mut self, handler: &H) {
+        loop {
+            let mut messages = std::mem::take(&mut self.messages);
+            self.ring.take(&mut messages);
+            if messages.is_empty() {
+                self.messages = messages;
+                return;
+            }
+            for message in messages.drain(..) {
+                match message {
+                    Message::Commit(commit) => self.give_back(commit),
+                    Message::Interrupt(unique) => self.interrupt(handler, unique),
+                    Message::Mark(barrier) => self.marks.push(barrier),
+                    Message::Stop => self.is_stopped = true,
+                }
+            }
+            self.messages = messages;
+        }
+    }
+
+    fn interrupt<H: Handler + ?Sized>(&mut self, handler: &H, unique: u64) {
+        if self.entries.iter().any(|entry| entry.unique == unique) {
+            let channel = Arc::clone(&self.ring.channel);
+            return guard(&channel, "interrupt", || handler.interrupt(unique));
+        }
+        if self.early.len() == EARLY_MAX {
+            self.early.pop_front();
+        }
+        self.early.push_back(unique);
+    }
+
+    /// Gives an entry back to the kernel, with the answer in it.
+    fn give_back(&mut self, commit: Commit) {
+        let Commit { entry: number, mut slot, staged } = commit;
+        if let Some(staged) = staged {
+            slot.put(0, &staged);
+        }
+        let entry = &mut self.entries[number as usize];
+        let unique = std::mem::take(&mut entry.unique);
+        entry.slot = Some(slot);
+        self.free += 1;
+        let command = self.command(ring_command::COMMIT_AND_FETCH, unique, None).build();
+        match self.push(command.user_data(u64::from(number))) {
+            Ok(()) => self.committed.push(number),
+            Err(error) => log::error!("ring {} cannot answer: {error}", self.qid),
+        }
+    }
+
+    /// Keeps entries free for requests to come.
+    fn see_to_entries(&mut self) -> io::Result<()> {
+        if self.free < self.alive / 2 && self.entries.len() < ENTRIES_MAX && self.shared.is_active() {
+            let first = self.entries.len();
+            let count = first.min(ENTRIES_MAX - first);
+            match self.add_entries(count) {
+                Ok(()) => {
+                    self.register(first)?;
+                    log::debug!("ring {} has {} entries", self.qid, self.entries.len());
+                }
+                Err(errno) => log::warn!("ring {} stays at {first} entries: {errno}", self.qid),
+            }
+        }
+        if self.is_short && !self.is_nudged && self.is_bound && self.free > 0 {
+            self.nudge();
+        }
+        Ok(())
+    }
+
+    /// Has the kernel give this ring a request of no use to anybody: with its answer the kernel looks for requests in the queue. It does
+    /// not when entries are registered, and gives those to later requests.
+    fn nudge(&mut self) {
+        let out = RetrieveOut { notify_unique: NUDGE, nodeid: ROOT_ID, offset: 1 << 40, size: 0, padding: 0 };
+        match self.ring.channel.send(0, notify_code::RETRIEVE, &[out.as_bytes()]) {
+            Ok(()) => self.is_nudged = true,
+            Err(errno) => {
+                self.is_short = false;
+                log::debug!("ring {} cannot have its queue looked at: {errno}", self.qid);
+            }
+        }
+    }
+
+    fn on_nudged(&mut self, entry: u32, mut slot: Slot, unique: u64) {
+        self.is_nudged = false;
+        slot.answer(unique, 0, 0);
+        self.give_back(Commit { entry, slot, staged: None });
+    }
+
+    /// An entry that was given back, and did not come with a request at once, found the queue empty.
+    fn judge_shortage(&mut self, before: usize) {
+        if !self.uring.submission().is_empty() {
+            return;
+        }
+        if self.is_short {
+            let came = self.done.range(before..);
+            let is_back = |number: &u32| came.clone().any(|(of, _)| *of == u64::from(*number));
+            self.is_short = self.committed.iter().all(is_back);
+        }
+        self.committed.clear();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("qid", &self.qid).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ring.close();
+    }
+}
+
+/// Whether a thread has a signal to take that it does not block. False if it is not in sight.
+fn is_signalled(pid: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let mask = |name: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
+    };
+    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+}
+
+/// What to wait for in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Nothing.
+    No,
+    /// Nothing, but the kernel is to complete what it has.
+    Look,
+    /// Something to do.
+    Until,
+}
+
+/// Sets the field `len` of a submission, for which the crate has no name in commands.
+#[expect(unsafe_code, reason = "the crate hides the fields of a submission")]
+fn set_len(entry: &mut squeue::Entry128, len: u32) {
+    const OFFSET: usize = 24;
+    const { assert!(size_of::<squeue::Entry128>() == 128 && align_of::<squeue::Entry128>() >= 4) };
+    // SAFETY: `struct io_uring_sqe` of the kernel, which this is, has `__u32 len` there.
+    unsafe { std::ptr::from_mut(entry).cast::<u8>().add(OFFSET).cast::<u32>().write(len) };
+}
+
+/// Submissions of a ring: one for each answer that is under way at once; more enter the ring in several steps.
+const SUBMISSIONS: u32 = 64;
+
+/// Completions of a ring; the kernel keeps more by itself.
+const COMPLETIONS: u32 = 1024;
+
+/// Entries of a ring to begin with: more than there are callers on one processor at once, as a rule.
+const ENTRIES_FIRST: usize = 32;
+
+/// Entries of a ring at most: requests of one processor that wait.
+const ENTRIES_MAX: usize = 16_384;
+
+/// Longer payloads stay where they are while the handler reads them. Names, and few others, are shorter.
+const NAMES_MAX: usize = 4096;
+
+/// Interrupts kept for requests that are still to come: those are under way.
+const EARLY_MAX: usize = 64;
+
+/// How long a request waits before its caller is looked at: most that wait are answered within that.
+const LOOK_AFTER: Duration = Duration::from_millis(20);
+
+/// Marks completions of the inbox's descriptor.
+const WOKEN: u64 = u64::MAX;
+
+/// Number of requests of no use. The kernel counts its own from 0 on, and keeps bit 0 for itself.
+const NUDGE: u64 = 1 << 63;
+
+/// IORING_ENTER_GETEVENTS of `linux:include/uapi/linux/io_uring.h`.
+const ENTER_GETEVENTS: u32 = 1;
