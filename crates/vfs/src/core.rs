@@ -367,6 +367,7 @@ impl Core {
     pub fn has_bulk(&self) -> bool {
         self.outputs.iter().any(|output| match output {
             Output::Send(ToMaster::Batch { changes, .. }) => changes.len() >= BULK_CHANGES,
+            Output::Send(ToMaster::BatchPart { .. }) => true,
             _ => false,
         })
     }

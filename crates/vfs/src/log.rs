@@ -56,8 +56,8 @@ enum LogKey {
     Orphan(Ino),
 }
 
-/// Bytes at which a batch is sealed: well below the largest frame.
-pub const BATCH_BYTES: usize = 768 << 10;
+/// Bytes at which a batch is sealed: with its last operation and the rights that it declares it fits a message.
+pub const BATCH_BYTES: usize = wire::PART_BYTES - (128 << 10);
 
 impl Default for WriteLog {
     fn default() -> Self {

@@ -484,8 +484,8 @@ fn with_nomtime_what_is_given_back_has_its_times() {
             Output::Invalidate { job, .. } => rig.core.invalidated(rig.clock, job),
             Output::Sync { job, plan } => rig.core.synced(rig.clock, job, plan.run(&*rig.store)),
             Output::Send(ToMaster::Batch { changes, .. }) => {
-                recorded = changes.into_iter().find_map(|change| match change {
-                    Change::PutContent { ino: FILE, content } => Some(times(&content)),
+                recorded = changes.iter().find_map(|change| match change {
+                    Change::PutContent { ino: FILE, content } => Some(times(content)),
                     _ => recorded,
                 });
             }
