@@ -426,6 +426,8 @@ impl Server {
             match self.add_entries(count) {
                 Ok(()) => {
                     self.register(first)?;
+                    // Those before may all have had requests that are yet to be seen here, and others behind them.
+                    self.is_short = true;
                     log::debug!("ring {} has {} entries", self.qid, self.entries.len());
                 }
                 Err(errno) => log::warn!("ring {} stays at {first} entries: {errno}", self.qid),
