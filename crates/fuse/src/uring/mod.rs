@@ -29,7 +29,7 @@ mod slot;
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::channel::Channel;
 
@@ -89,6 +89,8 @@ pub(crate) struct SharedRings {
     registered: AtomicUsize,
     /// Rings that could not.
     failed: AtomicUsize,
+    /// A regular file that the kernel was using a moment ago, 0 before there was any.
+    file: AtomicU64,
 }
 
 impl Rings {
@@ -97,8 +99,8 @@ impl Rings {
         let setup = |errno: rustix::io::Errno| RingError::Setup(errno.into());
         let rings = (0..ring_count()).map(|_| Ring::new(Arc::clone(channel), payload_len).map_err(setup));
         let rings = rings.collect::<Result<Vec<_>, _>>()?;
-        let shared =
-            Arc::new(SharedRings { rings, registered: AtomicUsize::new(0), failed: AtomicUsize::new(0) });
+        let (registered, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let shared = Arc::new(SharedRings { rings, registered, failed, file: AtomicU64::new(0) });
         let server = |queue| Server::new(Arc::clone(&shared), queue).map_err(RingError::Setup);
         let servers = (0..shared.rings.len()).map(server).collect::<Result<_, _>>()?;
         Ok(Self { servers, shared })
@@ -118,6 +120,17 @@ impl SharedRings {
 
     pub fn on_failed(&self) {
         self.failed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A regular file that the kernel has, probably.
+    pub fn file(&self) -> Option<u64> {
+        Some(self.file.load(Ordering::Relaxed)).filter(|ino| *ino != 0)
+    }
+
+    pub fn set_file(&self, ino: u64) {
+        if self.file.load(Ordering::Relaxed) != ino {
+            self.file.store(ino, Ordering::Relaxed);
+        }
     }
 
     /// Tells every ring of a signal.

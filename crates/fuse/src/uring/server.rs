@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, Opcode, ROOT_ID, RetrieveOut, RingCommand, notify_code, ring_command};
+use crate::abi::{InHeader, Opcode, RetrieveOut, RingCommand, notify_code, ring_command};
 use crate::channel::Channel;
 use crate::reply::Reply;
 use crate::request::{Dialect, Request};
@@ -330,6 +330,9 @@ impl Server {
         if opcode == Some(Opcode::NotifyReply) {
             return self.on_nudged(entry, slot, unique);
         }
+        if let Some(Opcode::Open | Opcode::Flush) = opcode {
+            self.shared.set_file(header.nodeid);
+        }
         let mut names = std::mem::take(&mut self.names);
         names.clear();
         #[expect(unsafe_code, reason = "memory shared with the kernel")]
@@ -442,13 +445,12 @@ impl Server {
     /// Has the kernel give this ring a request of no use to anybody: with its answer the kernel looks for requests in the queue. It does
     /// not when entries are registered, and gives those to later requests.
     fn nudge(&mut self) {
-        let out = RetrieveOut { notify_unique: NUDGE, nodeid: ROOT_ID, offset: 1 << 40, size: 0, padding: 0 };
+        // It takes no other inode than a regular file's.
+        let Some(nodeid) = self.shared.file() else { return };
+        let out = RetrieveOut { notify_unique: NUDGE, nodeid, offset: 1 << 40, size: 0, padding: 0 };
         match self.ring.channel.send(0, notify_code::RETRIEVE, &[out.as_bytes()]) {
             Ok(()) => self.is_nudged = true,
-            Err(errno) => {
-                self.is_short = false;
-                log::debug!("ring {} cannot have its queue looked at: {errno}", self.qid);
-            }
+            Err(errno) => log::debug!("ring {} cannot have its queue looked at yet: {errno}", self.qid),
         }
     }
 
@@ -521,7 +523,7 @@ const SUBMISSIONS: u32 = 64;
 const COMPLETIONS: u32 = 1024;
 
 /// Entries of a ring to begin with: more than there are callers on one processor at once, as a rule.
-const ENTRIES_FIRST: usize = 32;
+const ENTRIES_FIRST: usize = 128;
 
 /// Entries of a ring at most: requests of one processor that wait.
 const ENTRIES_MAX: usize = 16_384;
