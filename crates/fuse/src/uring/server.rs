@@ -43,6 +43,8 @@ pub(crate) struct Server {
     is_short: bool,
     /// The kernel has been made to look at them.
     is_nudged: bool,
+    /// How often.
+    nudges: u64,
     /// Whether this thread runs where the callers of this queue do.
     is_bound: bool,
     is_stopped: bool,
@@ -100,6 +102,7 @@ impl Server {
             alive: 0,
             is_short: false,
             is_nudged: false,
+            nudges: 0,
             is_bound: false,
             is_stopped: false,
             committed: Vec::new(),
@@ -431,6 +434,8 @@ impl Server {
                     self.register(first)?;
                     // Those before may all have had requests that are yet to be seen here, and others behind them.
                     self.is_short = true;
+                    // One that was sent when none was free is in the queue itself.
+                    self.is_nudged = false;
                     log::debug!("ring {} has {} entries", self.qid, self.entries.len());
                 }
                 Err(errno) => log::warn!("ring {} stays at {first} entries: {errno}", self.qid),
@@ -447,7 +452,10 @@ impl Server {
     fn nudge(&mut self) {
         // It takes no other inode than a regular file's.
         let Some(nodeid) = self.shared.file() else { return };
-        let out = RetrieveOut { notify_unique: NUDGE, nodeid, offset: 1 << 40, size: 0, padding: 0 };
+        // The kernel finds requests by their numbers.
+        self.nudges += 1;
+        let notify_unique = NUDGE | self.nudges << 1;
+        let out = RetrieveOut { notify_unique, nodeid, offset: 1 << 40, size: 0, padding: 0 };
         match self.ring.channel.send(0, notify_code::RETRIEVE, &[out.as_bytes()]) {
             Ok(()) => self.is_nudged = true,
             Err(errno) => log::debug!("ring {} cannot have its queue looked at yet: {errno}", self.qid),
@@ -540,7 +548,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(20);
 /// Marks completions of the inbox's descriptor.
 const WOKEN: u64 = u64::MAX;
 
-/// Number of requests of no use. The kernel counts its own from 0 on, and keeps bit 0 for itself.
+/// Marks numbers of requests of no use. The kernel counts its own from 0 on, and keeps bit 0 for itself.
 const NUDGE: u64 = 1 << 63;
 
 /// IORING_ENTER_GETEVENTS of `linux:include/uapi/linux/io_uring.h`.
