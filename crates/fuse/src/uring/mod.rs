@@ -85,7 +85,7 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 pub(crate) struct SharedRings {
     pub rings: Vec<Arc<Ring>>,
-    /// Rings that have registered everything.
+    /// Rings that the kernel has entries of.
     registered: AtomicUsize,
     /// Rings that could not.
     failed: AtomicUsize,
