@@ -588,6 +588,22 @@ impl Drop for Server {
     }
 }
 
+/// Tries to register an entry by a ring of its own, and returns what the kernel says. The entry has no memory: it would be refused.
+#[expect(unsafe_code, reason = "a submission names memory by its address")]
+pub(crate) fn probe(channel: &Channel) -> io::Result<Errno> {
+    let mut uring = Uring::builder().build(1)?;
+    let mut bytes = [0; 80];
+    bytes[..size_of::<RingCommand>()].copy_from_slice(RingCommand::default().as_bytes());
+    let device = types::Fd(channel.device().as_raw_fd());
+    let command = opcode::UringCmd80::new(device, ring_command::REGISTER).cmd(bytes).build();
+    // SAFETY: it names no memory, and the channel's descriptor outlives the ring. A new ring has place for it.
+    _ = unsafe { uring.submission().push(&command) };
+    let time = types::Timespec::from(PROBE_MAX);
+    uring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))?;
+    let result = uring.completion().next().map_or(0, |entry| entry.result());
+    Ok(Errno::from_raw_os_error(-result))
+}
+
 /// Whether a thread has a signal to take that it does not block. False if it is not in sight.
 fn is_signalled(pid: u32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
@@ -651,6 +667,9 @@ const NUDGE_BITS: u32 = 44;
 
 /// How long after memory was lacking for more entries they are asked for again.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// How long the kernel may take to refuse something.
+const PROBE_MAX: Duration = Duration::from_secs(1);
 
 /// How long the kernel is left alone when it has no memory for what is submitted.
 const PAUSE: Duration = Duration::from_millis(1);
