@@ -1,7 +1,7 @@
 //! The open device with what replies and notifications share.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 
 use rustix::io::Errno;
@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 use crate::abi::OutHeader;
 use crate::counters::Counters;
 use crate::in_flight::InFlight;
+use crate::mount;
 use crate::placement;
 use crate::unreadable;
 use crate::uring::SharedRings;
@@ -42,6 +43,19 @@ impl Channel {
 
     pub fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
+    }
+
+    /// Ends the connection: everybody who waits or asks is told ENOTCONN.
+    pub fn abort(&self) {
+        let path = format!("/proc/self/fdinfo/{}", self.device.as_raw_fd());
+        let minor = std::fs::read_to_string(path).ok().and_then(|info| {
+            info.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok())
+        });
+        match minor.map(mount::abort_connection) {
+            Some(Ok(())) => log::error!("the connection is aborted"),
+            Some(Err(error)) => log::error!("the connection cannot be aborted: {error}"),
+            None => log::error!("the connection cannot be aborted: the kernel does not tell its number"),
+        }
     }
 
     /// Reads one message into `buffer`.
@@ -106,3 +120,27 @@ const INLINE_SLICES: usize = 5;
 
 /// UIO_MAXIOV: writev(2) takes no more.
 const SLICES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use crate::mount::{MountMethod, MountOptions, Unmount};
+
+    use super::*;
+
+    #[test]
+    fn an_aborted_connection_has_ended() {
+        let directory = std::env::temp_dir().join(format!("fuse-test-{}-abort", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let options = MountOptions { method: MountMethod::Direct, ..MountOptions::default() };
+        match mount::mount(&directory, &options) {
+            Ok((mount, device)) => {
+                let channel = Channel::new(device);
+                channel.abort();
+                assert_eq!(channel.receive(&mut [0; 16384]), Err(Errno::NODEV));
+                mount.unmount(Unmount::Lazy).unwrap();
+            }
+            Err(error) => println!("SKIPPED: {error}"),
+        }
+        std::fs::remove_dir(&directory).unwrap();
+    }
+}

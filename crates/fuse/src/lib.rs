@@ -52,6 +52,6 @@ pub use placement::{PlaceEvent, spawn};
 pub use reply::{Delivery, Reply, Transport};
 pub use request::{Dialect, Request};
 pub use session::{Handler, Monitor, Session, SessionEnd, SessionError};
-pub use uring::{RingError, ring_check, ring_count};
+pub use uring::{RingError, ring_check, rings_suit};
 
 pub use rustix::io::Errno;

@@ -168,12 +168,13 @@ impl Notifier {
     /// later. `ino` is any regular file that the kernel knows: the message is the answer to a retrieve notification
     /// for none of its pages (`fuse_retrieve` in linux:fs/fuse/dev.c).
     ///
-    /// Through io_uring there is a queue for each processor, and each is drained of what it had: `ino` is not needed, and a file
+    /// Through io_uring there is a queue for each processor, and each is drained of what it had: a file
     /// that the kernel does not know is not noticed.
     pub fn mark(&self, unique: u64, ino: u64) -> Result<Notified, NotifyError> {
         if let Some(rings) = self.channel.rings() {
             let kind = NotificationKind::Mark;
             self.channel.counters.on_notified(kind);
+            rings.set_file(ino);
             return rings.mark(unique).then_some(Notified::Done).ok_or(NotifyError::Disconnected { kind });
         }
         let offset = 1 << 40;

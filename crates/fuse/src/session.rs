@@ -180,7 +180,9 @@ impl Session {
                 let thread = std::thread::Builder::new().name(format!("ring-{number}"));
                 if let Err(error) = thread.spawn_scoped(scope, work) {
                     shared.stop();
-                    return Err(SessionError::Ring(RingError::Setup(error)));
+                    // The kernel would wait for all rings for ever.
+                    self.channel.abort();
+                    return Err(SessionError::Ring(RingError::Thread(error)));
                 }
             }
             let end = self.read(handler);
@@ -259,7 +261,8 @@ fn prepare_rings(channel: &Arc<Channel>, config: &Config) -> Result<Option<Rings
     if config.rings == RingUse::Off {
         return Ok(None);
     }
-    match uring::ring_check().and_then(|()| Rings::new(channel, config.payload_len())) {
+    let probed = uring::ring_check().and_then(|()| uring::probe(channel));
+    match probed.and_then(|()| Rings::new(channel, config.payload_len())) {
         Ok(rings) => Ok(Some(rings)),
         Err(error) if config.rings == RingUse::Required => Err(error.into()),
         Err(error) => {

@@ -205,14 +205,14 @@ fn more_requests_wait_than_a_ring_begins_with() {
     });
     let mut waiting = Vec::new();
     for round in 0..3 {
-        for number in 0..100 {
+        for number in 0..200 {
             let path = mounted.path(&format!("wait-{round}-{number}"));
             waiting.push(call(move || {
                 run_on(0);
                 fs::metadata(path).is_err()
             }));
         }
-        mounted.wait_parked(100 * (round + 1));
+        mounted.wait_parked(200 * (round + 1));
         // Nobody stands behind those who wait.
         for cpu in 0..2 {
             run_on(cpu);

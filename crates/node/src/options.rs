@@ -108,11 +108,10 @@ impl MountOptions {
         table.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect()
     }
 
-    /// Whether requests are to come through io_uring. A machine with one processor has nothing of it: there the one reader of
-    /// `/dev/fuse` is where its callers are.
+    /// Whether requests are to come through io_uring.
     pub(crate) fn rings(&self) -> RingUse {
         match self.uring {
-            RingUse::IfOffered if fuse::ring_count() < 2 => RingUse::Off,
+            RingUse::IfOffered if !fuse::rings_suit() => RingUse::Off,
             asked => asked,
         }
     }

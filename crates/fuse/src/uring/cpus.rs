@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -11,8 +12,14 @@ thread_local! {
 }
 
 /// Returns how many processors the machine may ever have: the kernel has a queue for each.
-pub(crate) fn possible_count() -> Option<usize> {
-    Some(count(&fs::read_to_string("/sys/devices/system/cpu/possible").ok()?))
+pub(crate) fn possible_count() -> io::Result<usize> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    numbers(&list).map(|cpus| cpus.len()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The processors that run.
+pub(crate) fn online() -> Option<Vec<usize>> {
+    numbers(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
 }
 
 /// Where this thread may run.
@@ -42,13 +49,14 @@ pub(crate) fn unbind(allowed: &CpuSet) {
     _ = sched_setaffinity(None, allowed);
 }
 
-/// How many numbers a list like `0-3,8` has.
-fn count(list: &str) -> usize {
-    let ranges = list.trim().split(',').filter_map(|range| {
+/// The numbers of a list like `0-3,8`; `None` if it is none.
+fn numbers(list: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for range in list.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)? + 1)
-    });
-    ranges.sum()
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
 }
 
 #[cfg(test)]
@@ -56,10 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_processors_are_counted() {
-        assert_eq!(count("0\n"), 1);
-        assert_eq!(count("0-3\n"), 4);
-        assert_eq!(count("0-3,8,10-11"), 7);
-        assert_eq!(count("\n"), 0);
+    fn lists_of_processors_are_read() {
+        assert_eq!(numbers("0\n"), Some(vec![0]));
+        assert_eq!(numbers("0-3\n"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(numbers("0-1,8,10-11"), Some(vec![0, 1, 8, 10, 11]));
+        assert_eq!(numbers("\n"), None);
     }
 }

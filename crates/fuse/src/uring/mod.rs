@@ -29,7 +29,10 @@ mod slot;
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
 
 use crate::channel::Channel;
 
@@ -51,6 +54,15 @@ pub enum RingError {
     /// A ring cannot be made.
     #[error("a ring of io_uring cannot be made; see the sysctl kernel.io_uring_disabled")]
     Setup(#[source] io::Error),
+    /// Something before FUSE does not let commands through.
+    #[error("rings of io_uring cannot reach /dev/fuse, as by a rule of a security module")]
+    Refused(#[source] Errno),
+    /// A thread cannot be made.
+    #[error("a thread for a ring of io_uring cannot be made")]
+    Thread(#[source] io::Error),
+    /// It is not known how many rings there are to be.
+    #[error("reading how many processors this machine may have")]
+    Processors(#[source] io::Error),
     /// The kernel did not offer it in the handshake.
     #[error("the kernel does not offer to send FUSE requests through io_uring")]
     NotOffered,
@@ -69,9 +81,22 @@ pub fn ring_check() -> Result<(), RingError> {
     }
 }
 
-/// Returns how many queues the kernel would have: one for each processor that the machine may have.
-pub fn ring_count() -> usize {
-    cpus::possible_count().unwrap_or(1)
+/// Whether requests had better come through io_uring, where it is offered: if there are several processors, and this process may run
+/// on all of them, as its callers may. With one the one reader of `/dev/fuse` is where its callers are.
+pub fn rings_suit() -> bool {
+    let allowed = allowed();
+    let is_allowed = |cpu| cpu < CpuSet::MAX_CPU && allowed.is_set(cpu);
+    cpus::online().is_some_and(|online| online.len() > 1 && online.into_iter().all(is_allowed))
+}
+
+/// Looks whether the kernel lets rings of this process reach a connection whose INIT is not answered: later nobody
+/// would be served if it did not.
+pub(crate) fn probe(channel: &Channel) -> Result<(), RingError> {
+    match server::probe(channel).map_err(RingError::Setup)? {
+        // FUSE itself says so before INIT is answered (`fuse_uring_cmd` of linux:fs/fuse/dev_uring.c).
+        Errno::AGAIN => Ok(()),
+        errno => Err(RingError::Refused(errno)),
+    }
 }
 
 /// All rings of a session, before they are served.
@@ -85,20 +110,23 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 pub(crate) struct SharedRings {
     pub rings: Vec<Arc<Ring>>,
-    /// Rings that have registered everything.
+    /// Rings that the kernel has entries of.
     registered: AtomicUsize,
     /// Rings that could not.
     failed: AtomicUsize,
+    /// A regular file that the kernel was using a moment ago, 0 before there was any.
+    file: AtomicU64,
 }
 
 impl Rings {
     /// Makes a ring for each processor; nothing is asked of the kernel's FUSE yet.
     pub fn new(channel: &Arc<Channel>, payload_len: usize) -> Result<Self, RingError> {
-        let setup = |errno: rustix::io::Errno| RingError::Setup(errno.into());
-        let rings = (0..ring_count()).map(|_| Ring::new(Arc::clone(channel), payload_len).map_err(setup));
+        let setup = |errno: Errno| RingError::Setup(errno.into());
+        let count = cpus::possible_count().map_err(RingError::Processors)?;
+        let rings = (0..count).map(|_| Ring::new(Arc::clone(channel), payload_len).map_err(setup));
         let rings = rings.collect::<Result<Vec<_>, _>>()?;
-        let shared =
-            Arc::new(SharedRings { rings, registered: AtomicUsize::new(0), failed: AtomicUsize::new(0) });
+        let (registered, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let shared = Arc::new(SharedRings { rings, registered, failed, file: AtomicU64::new(0) });
         let server = |queue| Server::new(Arc::clone(&shared), queue).map_err(RingError::Setup);
         let servers = (0..shared.rings.len()).map(server).collect::<Result<_, _>>()?;
         Ok(Self { servers, shared })
@@ -118,6 +146,17 @@ impl SharedRings {
 
     pub fn on_failed(&self) {
         self.failed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A regular file that the kernel has, probably.
+    pub fn file(&self) -> Option<u64> {
+        Some(self.file.load(Ordering::Relaxed)).filter(|ino| *ino != 0)
+    }
+
+    pub fn set_file(&self, ino: u64) {
+        if self.file.load(Ordering::Relaxed) != ino {
+            self.file.store(ino, Ordering::Relaxed);
+        }
     }
 
     /// Tells every ring of a signal.

@@ -2,7 +2,7 @@
 //!
 //! All entries are either lent to the kernel, with or without a request in the queue behind them, or here: with a handler, with a
 //! [`Reply`], or in the inbox on the way back. The kernel touches an entry's memory only while it is lent, and this thread is in
-//! `io_uring_enter`.
+//! `io_uring_enter`, and perhaps when the ring is closed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, Opcode, ROOT_ID, RetrieveOut, RingCommand, notify_code, ring_command};
+use crate::abi::{InHeader, Opcode, RetrieveOut, RingCommand, notify_code, ring_command};
 use crate::channel::Channel;
 use crate::reply::Reply;
 use crate::request::{Dialect, Request};
@@ -26,7 +26,7 @@ use crate::uring::cpus;
 use crate::uring::ring::{Barrier, Commit, Message, Payload, Ring, RingReply};
 use crate::uring::slot::{IoVec, Slot};
 
-/// Serves one queue of the kernel. Its fields go in this order: the ring before the memory that it was given.
+/// Serves one queue of the kernel.
 pub(crate) struct Server {
     uring: Uring,
     /// Where the ring puts what it reads from the inbox's descriptor.
@@ -43,9 +43,16 @@ pub(crate) struct Server {
     is_short: bool,
     /// The kernel has been made to look at them.
     is_nudged: bool,
+    /// How often.
+    nudges: u64,
+    /// When to try again what memory was lacking for.
+    retry_at: Option<Instant>,
     /// Whether this thread runs where the callers of this queue do.
     is_bound: bool,
+    is_begun: bool,
     is_stopped: bool,
+    /// The kernel may write to `woken`.
+    is_listening: bool,
     /// Entries given back since the ring was last entered.
     committed: Vec<u32>,
     /// What the kernel has completed and nobody has looked at.
@@ -76,10 +83,20 @@ type Uring = IoUring<squeue::Entry128, cqueue::Entry>;
 /// What an entry of the kernel is at.
 #[derive(Debug)]
 struct Entry {
-    /// Here while it is lent to the kernel.
-    slot: Option<Slot>,
+    place: Place,
     /// The request in it, 0 if there is none.
     unique: u64,
+}
+
+/// Where the memory of an entry is.
+#[derive(Debug)]
+enum Place {
+    /// Here: the kernel was not given it yet, or has given it up.
+    Idle(Slot),
+    /// Lent to the kernel.
+    Lent(Slot),
+    /// With the request in it, or its answer.
+    Away,
 }
 
 impl Server {
@@ -100,8 +117,12 @@ impl Server {
             alive: 0,
             is_short: false,
             is_nudged: false,
+            nudges: 0,
+            retry_at: None,
             is_bound: false,
+            is_begun: false,
             is_stopped: false,
+            is_listening: false,
             committed: Vec::new(),
             done: VecDeque::new(),
             messages: Vec::new(),
@@ -118,22 +139,31 @@ impl Server {
     pub fn run<H: Handler + ?Sized>(mut self, handler: &H, dialect: Dialect, allowed: &CpuSet) {
         self.ring.serve_here();
         self.is_bound = cpus::bind(allowed, usize::from(self.qid));
-        match self.begin() {
-            // What is refused is completed at once.
-            Ok(()) if self.done.iter().all(|(_, result)| *result >= 0) => self.shared.on_registered(),
-            Ok(()) => self.shared.on_failed(),
-            Err(error) => {
-                log::error!("ring {} cannot be registered: {error}", self.qid);
-                self.shared.on_failed();
-            }
+        self.is_begun = true;
+        if let Err(error) = self.serve(handler, dialect) {
+            log::error!("ring {} ends: {error}", self.qid);
+        }
+    }
+
+    fn serve<H: Handler + ?Sized>(&mut self, handler: &H, dialect: Dialect) -> io::Result<()> {
+        self.begin()?;
+        // What is refused is completed at once.
+        match self.done.iter().filter(|(_, result)| *result < 0).count() < self.alive {
+            true => self.shared.on_registered(),
+            false => self.shared.on_failed(),
         }
         while !self.is_stopped {
-            if let Err(error) = self.turn(handler, dialect) {
-                log::error!("ring {} ends: {error}", self.qid);
-                break;
+            self.turn(handler, dialect)?;
+        }
+        // Has the kernel give back what it has for this thread to take.
+        self.enter(Wait::Look)?;
+        for (of, _) in std::mem::take(&mut self.done) {
+            match self.entries.get_mut(of as usize) {
+                Some(entry) => entry.place = Place::Away,
+                None => self.is_listening &= of != WOKEN,
             }
         }
-        self.ring.close();
+        Ok(())
     }
 
     /// Waits for requests, and handles them.
@@ -149,7 +179,7 @@ impl Server {
         let is_draining = !self.marks.is_empty() && !self.is_short;
         let came = self.enter(if is_draining { Wait::Look } else { Wait::Until })?;
         while let Some((of, result)) = self.done.pop_front() {
-            self.on_completion(handler, dialect, of, result);
+            self.on_completion(handler, dialect, of, result)?;
             // What is answered is not to wait for what comes behind it.
             if !self.done.is_empty() {
                 self.take_messages(handler);
@@ -173,32 +203,43 @@ impl Server {
         // One look-up less for each entering; done without where there is no place for it.
         _ = self.uring.submitter().register_ring_fd();
         self.listen()?;
-        self.register(0)
+        self.register(ENTRIES_FIRST)
     }
 
     /// Makes room for `count` more entries.
     fn add_entries(&mut self, count: usize) -> Result<(), Errno> {
         let slots = Slot::map(count, self.ring.payload_len)?;
-        self.entries.extend(slots.into_iter().map(|slot| Entry { slot: Some(slot), unique: 0 }));
+        self.entries.extend(slots.into_iter().map(|slot| Entry { place: Place::Idle(slot), unique: 0 }));
         Ok(())
     }
 
-    /// Lends the entries from `first` on to the kernel for the first time.
-    fn register(&mut self, first: usize) -> io::Result<()> {
-        let parts: Vec<Option<[IoVec; 2]>> =
-            self.entries[first..].iter().map(|entry| entry.slot.as_ref().map(Slot::parts)).collect();
-        for (index, parts) in parts.iter().enumerate() {
-            if let Some(parts) = parts {
-                let address = parts.as_ptr() as u64;
-                let mut command = self.command(ring_command::REGISTER, 0, Some(address)).build();
-                set_len(&mut command, parts.len() as u32);
-                self.push(command.user_data((first + index) as u64))?;
-                self.free += 1;
-                self.alive += 1;
+    /// Lends `count` of the entries that are here to the kernel.
+    fn register(&mut self, count: usize) -> io::Result<()> {
+        let mut lent: Vec<(usize, [IoVec; 2])> = Vec::with_capacity(count);
+        for (number, entry) in self.entries.iter_mut().enumerate() {
+            if lent.len() == count {
+                break;
+            }
+            match std::mem::replace(&mut entry.place, Place::Away) {
+                Place::Idle(slot) => {
+                    lent.push((number, slot.parts()));
+                    entry.place = Place::Lent(slot);
+                }
+                other => entry.place = other,
             }
         }
-        // Before `parts` goes.
-        self.enter(Wait::No)?;
+        self.free += lent.len();
+        self.alive += lent.len();
+        for (number, parts) in &lent {
+            let address = parts.as_ptr() as u64;
+            let mut command = self.command(ring_command::REGISTER, 0, Some(address)).build();
+            set_len(&mut command, parts.len() as u32);
+            self.push(command.user_data(*number as u64))?;
+        }
+        // Before `lent` goes, where the kernel reads `parts`.
+        while !self.uring.submission().is_empty() {
+            self.enter(Wait::No)?;
+        }
         Ok(())
     }
 
@@ -214,13 +255,14 @@ impl Server {
     fn listen(&mut self) -> io::Result<()> {
         let into = std::ptr::from_mut(&mut *self.woken).cast();
         let read = opcode::Read::new(types::Fd(self.ring.wait_fd()), into, size_of::<u64>() as u32).build();
+        self.is_listening = true;
         self.push(squeue::Entry128::from(read.user_data(WOKEN)))
     }
 
     #[expect(unsafe_code, reason = "a submission names memory by its address")]
     fn push(&mut self, entry: squeue::Entry128) -> io::Result<()> {
-        // SAFETY: what it names is memory of entries, of `woken`, or of `register`'s own, which all outlive its use; and a
-        // descriptor of the ring's or the channel's, which outlive the ring.
+        // SAFETY: what it names is memory of entries or of `woken`, which `drop` leaves as they are while they are lent, or
+        // `register`'s own, which outlives its use; and a descriptor of the ring's or the channel's, which outlive the ring.
         while unsafe { self.uring.submission().push(&entry) }.is_err() {
             self.enter(Wait::No)?;
         }
@@ -239,6 +281,7 @@ impl Server {
             // Nothing is lost: what was not submitted stays, and what was completed is there.
             Err(error)
                 if matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::BUSY | Errno::TIME)) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => std::thread::sleep(PAUSE),
             Err(error) => return Err(error),
         }
         let before = self.done.len();
@@ -250,7 +293,8 @@ impl Server {
 
     /// Submits, and waits for a completion, or until a caller is to be looked at.
     fn wait(&mut self) -> io::Result<usize> {
-        let Some(due) = self.waiting.iter().filter_map(|waiting| waiting.due).min() else {
+        let due = self.waiting.iter().filter_map(|waiting| waiting.due).chain(self.retry_at).min();
+        let Some(due) = due else {
             return self.uring.submit_and_wait(1);
         };
         let time = types::Timespec::from(due.saturating_duration_since(Instant::now()));
@@ -288,36 +332,59 @@ impl Server {
         unsafe { self.uring.submitter().enter::<u64>(count, 0, ENTER_GETEVENTS, None) }
     }
 
-    fn on_completion<H: Handler + ?Sized>(&mut self, handler: &H, dialect: Dialect, of: u64, result: i32) {
+    fn on_completion<H: Handler + ?Sized>(
+        &mut self,
+        handler: &H,
+        dialect: Dialect,
+        of: u64,
+        result: i32,
+    ) -> io::Result<()> {
         if of == WOKEN {
             self.ring.on_woken();
-            return match self.listen() {
-                Ok(()) => {}
-                Err(error) => log::error!("ring {} hears no more: {error}", self.qid),
-            };
+            return self.listen();
         }
-        let Some(slot) = self.entries.get_mut(of as usize).and_then(|entry| entry.slot.take()) else {
-            return log::error!("ring {} completed entry {of}, which it does not have", self.qid);
+        let Some(entry) = self.entries.get_mut(of as usize) else {
+            log::error!("ring {} completed entry {of}, which it does not have", self.qid);
+            return Ok(());
         };
-        self.free -= 1;
-        self.is_short |= self.free == 0;
-        match result {
-            0.. => self.dispatch(handler, dialect, of as u32, slot),
-            failed => self.on_failed_entry(failed),
+        match std::mem::replace(&mut entry.place, Place::Away) {
+            Place::Lent(slot) if result >= 0 => {
+                self.free -= 1;
+                self.is_short |= self.free == 0;
+                self.dispatch(handler, dialect, of as u32, slot);
+                Ok(())
+            }
+            Place::Lent(slot) => {
+                entry.place = Place::Idle(slot);
+                self.free -= 1;
+                self.alive -= 1;
+                self.on_failed_entry(result)
+            }
+            other => {
+                entry.place = other;
+                log::error!("ring {} completed entry {of}, which it was not lent", self.qid);
+                Ok(())
+            }
         }
     }
 
-    /// The kernel has given an entry up.
-    fn on_failed_entry(&mut self, result: i32) {
-        self.alive -= 1;
-        let errno = Errno::from_raw_os_error(-result);
-        match errno {
+    /// The kernel has given an entry up. Fails if it should not have.
+    fn on_failed_entry(&mut self, result: i32) -> io::Result<()> {
+        match Errno::from_raw_os_error(-result) {
             // The mount has gone, or is going.
             Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED | Errno::NODEV => {}
             // The request was aborted while it was answered.
             Errno::NOENT => self.ring.channel.counters.on_reply_lost(),
-            errno => log::error!("the kernel gave up an entry of ring {}: {errno}", self.qid),
+            Errno::NOMEM => {
+                let again = Instant::now() + RETRY_AFTER;
+                if self.retry_at.replace(again).is_none() {
+                    log::warn!("the kernel has no memory for more entries of ring {}", self.qid);
+                }
+            }
+            errno if self.shared.is_active() => return Err(errno.into()),
+            errno => log::error!("the kernel refused an entry of ring {}: {errno}", self.qid),
         }
+        Ok(())
     }
 
     /// Hands the request in `slot` to the handler.
@@ -328,7 +395,10 @@ impl Server {
         let (opcode, unique) = (Opcode::from_number(header.opcode), header.unique);
         self.entries[entry as usize].unique = unique;
         if opcode == Some(Opcode::NotifyReply) {
-            return self.on_nudged(entry, slot, unique);
+            return self.on_nudged(handler, entry, slot, unique);
+        }
+        if let Some(Opcode::Open | Opcode::Flush) = opcode {
+            self.shared.set_file(header.nodeid);
         }
         let mut names = std::mem::take(&mut self.names);
         names.clear();
@@ -409,7 +479,7 @@ impl Server {
         }
         let entry = &mut self.entries[number as usize];
         let unique = std::mem::take(&mut entry.unique);
-        entry.slot = Some(slot);
+        entry.place = Place::Lent(slot);
         self.free += 1;
         let command = self.command(ring_command::COMMIT_AND_FETCH, unique, None).build();
         match self.push(command.user_data(u64::from(number))) {
@@ -420,16 +490,13 @@ impl Server {
 
     /// Keeps entries free for requests to come.
     fn see_to_entries(&mut self) -> io::Result<()> {
-        if self.free < self.alive / 2 && self.entries.len() < ENTRIES_MAX && self.shared.is_active() {
-            let first = self.entries.len();
-            let count = first.min(ENTRIES_MAX - first);
-            match self.add_entries(count) {
-                Ok(()) => {
-                    self.register(first)?;
-                    log::debug!("ring {} has {} entries", self.qid, self.entries.len());
-                }
-                Err(errno) => log::warn!("ring {} stays at {first} entries: {errno}", self.qid),
-            }
+        self.retry_at = self.retry_at.filter(|at| *at > Instant::now());
+        if self.free < self.alive / 2
+            && self.alive < ENTRIES_MAX
+            && self.retry_at.is_none()
+            && self.shared.is_active()
+        {
+            self.grow()?;
         }
         if self.is_short && !self.is_nudged && self.is_bound && self.free > 0 {
             self.nudge();
@@ -437,20 +504,45 @@ impl Server {
         Ok(())
     }
 
+    /// Registers as many entries again as there are.
+    fn grow(&mut self) -> io::Result<()> {
+        let count = self.alive.min(ENTRIES_MAX - self.alive);
+        let idle = self.entries.iter().filter(|entry| matches!(entry.place, Place::Idle(_))).count();
+        if let Err(errno) = self.add_entries(count.saturating_sub(idle)) {
+            log::warn!("ring {} stays at {} entries: {errno}", self.qid, self.alive);
+            self.retry_at = Some(Instant::now() + RETRY_AFTER);
+            return Ok(());
+        }
+        self.register(count)?;
+        // Those before may all have had requests that are yet to be seen here, and others behind them, an earlier nudge among
+        // these. What was given back found the queue empty before that, if it did.
+        self.is_short |= self.is_bound;
+        self.is_nudged = false;
+        self.committed.clear();
+        log::debug!("ring {} has {} entries", self.qid, self.alive);
+        Ok(())
+    }
+
     /// Has the kernel give this ring a request of no use to anybody: with its answer the kernel looks for requests in the queue. It does
     /// not when entries are registered, and gives those to later requests.
     fn nudge(&mut self) {
-        let out = RetrieveOut { notify_unique: NUDGE, nodeid: ROOT_ID, offset: 1 << 40, size: 0, padding: 0 };
+        // It takes no other inode than a regular file's.
+        let Some(nodeid) = self.shared.file() else { return };
+        // The kernel finds requests by their numbers.
+        self.nudges += 1;
+        let notify_unique = NUDGE | u64::from(self.qid) << NUDGE_BITS | self.nudges << 1;
+        let out = RetrieveOut { notify_unique, nodeid, offset: 1 << 40, size: 0, padding: 0 };
         match self.ring.channel.send(0, notify_code::RETRIEVE, &[out.as_bytes()]) {
             Ok(()) => self.is_nudged = true,
-            Err(errno) => {
-                self.is_short = false;
-                log::debug!("ring {} cannot have its queue looked at: {errno}", self.qid);
-            }
+            Err(errno) => log::debug!("ring {} cannot have its queue looked at yet: {errno}", self.qid),
         }
     }
 
-    fn on_nudged(&mut self, entry: u32, mut slot: Slot, unique: u64) {
+    fn on_nudged<H: Handler + ?Sized>(&mut self, handler: &H, entry: u32, mut slot: Slot, unique: u64) {
+        if unique & NUDGE == 0 {
+            // A mark of when requests came through the device.
+            guard(&self.ring.channel, "mark", || handler.marked(unique));
+        }
         self.is_nudged = false;
         slot.answer(unique, 0, 0);
         self.give_back(Commit { entry, slot, staged: None });
@@ -477,9 +569,39 @@ impl fmt::Debug for Server {
 }
 
 impl Drop for Server {
+    /// What the kernel has not given back it may still read and write after the ring is closed, which it takes apart later: that
+    /// memory stays for as long as the process.
     fn drop(&mut self) {
         self.ring.close();
+        for entry in self.entries.drain(..) {
+            if let Place::Lent(slot) = entry.place {
+                std::mem::forget(slot);
+            }
+        }
+        if self.is_listening {
+            std::mem::forget(std::mem::take(&mut self.woken));
+        }
+        if self.is_begun && !self.is_stopped {
+            // Failed, or panicked: the queue's callers are to be told.
+            self.ring.channel.abort();
+        }
     }
+}
+
+/// Tries to register an entry by a ring of its own, and returns what the kernel says. The entry has no memory: it would be refused.
+#[expect(unsafe_code, reason = "a submission names memory by its address")]
+pub(crate) fn probe(channel: &Channel) -> io::Result<Errno> {
+    let mut uring = Uring::builder().build(1)?;
+    let mut bytes = [0; 80];
+    bytes[..size_of::<RingCommand>()].copy_from_slice(RingCommand::default().as_bytes());
+    let device = types::Fd(channel.device().as_raw_fd());
+    let command = opcode::UringCmd80::new(device, ring_command::REGISTER).cmd(bytes).build();
+    // SAFETY: it names no memory, and the channel's descriptor outlives the ring. A new ring has place for it.
+    _ = unsafe { uring.submission().push(&command) };
+    let time = types::Timespec::from(PROBE_MAX);
+    uring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))?;
+    let result = uring.completion().next().map_or(0, |entry| entry.result());
+    Ok(Errno::from_raw_os_error(-result))
 }
 
 /// Whether a thread has a signal to take that it does not block. False if it is not in sight.
@@ -519,7 +641,7 @@ const SUBMISSIONS: u32 = 64;
 const COMPLETIONS: u32 = 1024;
 
 /// Entries of a ring to begin with: more than there are callers on one processor at once, as a rule.
-const ENTRIES_FIRST: usize = 32;
+const ENTRIES_FIRST: usize = 128;
 
 /// Entries of a ring at most: requests of one processor that wait.
 const ENTRIES_MAX: usize = 16_384;
@@ -536,8 +658,21 @@ const LOOK_AFTER: Duration = Duration::from_millis(20);
 /// Marks completions of the inbox's descriptor.
 const WOKEN: u64 = u64::MAX;
 
-/// Number of requests of no use. The kernel counts its own from 0 on, and keeps bit 0 for itself.
+/// Numbers of requests of no use have this, the queue, and count on in [`NUDGE_BITS`] below. The kernel counts its own from 0 on, keeps
+/// bit 0 for itself, and finds what is answered by its number: none may be there twice.
 const NUDGE: u64 = 1 << 63;
+
+/// See [`NUDGE`].
+const NUDGE_BITS: u32 = 44;
+
+/// How long after memory was lacking for more entries they are asked for again.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// How long the kernel may take to refuse something.
+const PROBE_MAX: Duration = Duration::from_secs(1);
+
+/// How long the kernel is left alone when it has no memory for what is submitted.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// IORING_ENTER_GETEVENTS of `linux:include/uapi/linux/io_uring.h`.
 const ENTER_GETEVENTS: u32 = 1;

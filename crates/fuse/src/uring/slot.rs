@@ -125,8 +125,7 @@ impl Slot {
 impl Drop for Mapping {
     #[expect(unsafe_code, reason = "memory shared with the kernel")]
     fn drop(&mut self) {
-        // SAFETY: the last who could use it goes. The kernel, which copies only on threads of this process that wait in the
-        // ring, has no such thread any more.
+        // SAFETY: the last slot in it goes. One that the kernel has is never dropped (`Server::drop`), nor then this.
         _ = unsafe { munmap(self.base, self.len) };
     }
 }

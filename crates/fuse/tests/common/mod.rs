@@ -90,8 +90,8 @@ pub fn mount_options(fs: MemFs, config: &Config, options: &MountOptions) -> Opti
 /// With `HOLDFAST_FUSE_RINGS` set every test has its requests through io_uring, which the kernel must offer then.
 fn by_rings_if_asked(config: &Config) -> Config {
     match std::env::var_os("HOLDFAST_FUSE_RINGS") {
-        Some(_) => Config { rings: RingUse::Required, ..*config },
-        None => *config,
+        Some(_) if config.rings == RingUse::Off => Config { rings: RingUse::Required, ..*config },
+        Some(_) | None => *config,
     }
 }
 
