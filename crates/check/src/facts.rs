@@ -6,8 +6,8 @@ use chunk::{ExtentMap, SegmentStore};
 use kv::{Engine, Pace, RESERVED_KEY};
 use meta::{
     Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, Limits, MemberRecord,
-    OrphanRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount, UsageRecord, VolumeRecord,
-    Xattrs, value_decode,
+    OrphanRecord, RedoRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount, UsageRecord,
+    VolumeRecord, Xattrs, value_decode,
 };
 use types::{Charge, Decode, Ino, Name, NodeId, SegmentId};
 
@@ -271,6 +271,10 @@ impl Facts {
                 self.has_totals = true;
                 self.totals = self.decode(key, value);
             }
+            Key::Redo(segment, _) => {
+                self.check_segment(typed, None, segment);
+                let _: Option<RedoRecord> = self.decode(key, value);
+            }
             // Decoded before.
             Key::Volume => self.has_volume = true,
         }
@@ -456,7 +460,7 @@ pub(crate) fn ino_of(key: Key) -> Option<Ino> {
         | Key::Xattrs(ino)
         | Key::Orphan(ino) => Some(ino),
         Key::Entry(dir, _) => Some(dir),
-        Key::Member(_) | Key::OpResult(..) | Key::Segment(_) => None,
+        Key::Member(_) | Key::OpResult(..) | Key::Segment(_) | Key::Redo(..) => None,
         Key::Totals | Key::Usage(_) | Key::Limits(_) | Key::Volume => None,
     }
 }

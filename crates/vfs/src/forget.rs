@@ -187,7 +187,9 @@ impl Core {
             | Change::PutOrphan { .. }
             | Change::DeleteOrphan { .. }
             | Change::AddUsage { .. }
-            | Change::AddLive { .. } => {}
+            | Change::AddLive { .. }
+            | Change::PutRedo { .. }
+            | Change::DeleteRedo { .. } => {}
             Change::Owner { ino } => {
                 if self.known.get(ino).is_some() {
                     stale.names.push(Invalidation::Names {});
