@@ -105,14 +105,14 @@ fn as_text(document: &Json) -> String {
     );
     let _ = writeln!(
         out,
-        "\n{:>6}  {:<24}  {:<7}  {:>9}  {:<8}  mount point",
+        "\n{:>6}  {:<22}  {:<7}  {:>9}  {:<8}  mount point",
         "node", "host/pid", "role", "unflushed", "requests"
     );
     for node in document["nodes"].as_array().into_iter().flatten() {
         let place = format!("{}/{}", text(&node["host"]), text(&node["pid"]));
         let _ = writeln!(
             out,
-            "{:>6}  {place:<24}  {:<7}  {:>9}  {:<8}  {}{}",
+            "{:>6}  {place:<22}  {:<7}  {:>9}  {:<8}  {}{}",
             text(&node["node"]),
             text(&node["role"]),
             text(&node["unflushed_mutations"]),
