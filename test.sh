@@ -26,4 +26,4 @@ echo "waiting for the fuzzer"
 wait "$fuzz" || { cat "$fuzz_log"; exit 1; }
 cat "$fuzz_log"
 # It tells who is slow: with nothing beside.
-cargo test --quiet -p holdfast --test doctor -- --ignored
+cargo test --quiet -p holdfast --test doctor -- --ignored --skip a_stopped_daemon_of_a_network_file_system
