@@ -5,10 +5,10 @@
 
 mod common;
 
-use common::{CLOCK, member, root_grant};
-use meta::{Change, FileKind};
+use common::{CLOCK, file, member, root_grant};
+use meta::Change;
 use types::Ino;
-use vfs::{Core, MakeSpec, Output, Request, RequestId};
+use vfs::{Core, Output, Request, RequestId};
 use wire::{FromMaster, ToMaster};
 
 /// Goal: who makes many names says so in whole batches, which a driver is told of. Method: names are made in a directory held
@@ -34,16 +34,7 @@ fn a_full_batch_goes_in_one_message_and_is_announced_as_long() {
 }
 
 fn make(n: u32) -> Request {
-    let spec = MakeSpec {
-        kind: FileKind::File,
-        mode: 0o644,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: Box::default(),
-    };
-    Request::Make { parent: Ino::ROOT, name: format!("f{n:07}").as_bytes().into(), spec }
+    Request::Make { parent: Ino::ROOT, name: format!("f{n:07}").as_bytes().into(), spec: file() }
 }
 
 /// Hands outputs on and returns the changes of batches among them.

@@ -59,19 +59,15 @@ pub fn reserved() -> FromMaster {
     FromMaster::Reserved { first_inode, inodes: 60_000, first_segment, segments: 64 }
 }
 
+/// A regular file.
+pub fn file() -> MakeSpec {
+    MakeSpec { kind: FileKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0, target: Box::default() }
+}
+
 /// Makes a file in the root and opens it for writing, as open(2) with O_CREAT and O_EXCL does.
 pub fn create(name: &str) -> Request {
-    let spec = MakeSpec {
-        kind: FileKind::File,
-        mode: 0o644,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: Box::default(),
-    };
     let open = OpenMode { write: true, ..OpenMode::default() };
-    Request::Create { parent: Ino::ROOT, name: name.as_bytes().into(), spec, open, exclusive: true }
+    Request::Create { parent: Ino::ROOT, name: name.as_bytes().into(), spec: file(), open, exclusive: true }
 }
 
 /// The names' half of an inode of root's.
