@@ -4,6 +4,7 @@
 //! again before it is told, for it may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use chunk::{ExtentMap, SegmentStore};
 use kv::{Direction, Engine, KeyRange, Pace, RESERVED_KEY, ScanLimit};
@@ -181,7 +182,7 @@ fn extents_of(typed: Key, key: &[u8], value: &[u8]) -> Result<Option<(Ino, Exten
         Key::Entry(..) => {
             let entry: Dirent = value_decode(key, value)?;
             match entry.child {
-                Child::Covered { inode } => of_content(entry.ino, inode.content),
+                Child::Covered { inode } => of_content(entry.ino, Arc::unwrap_or_clone(inode).content),
                 Child::Own { .. } => None,
             }
         }

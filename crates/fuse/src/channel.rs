@@ -69,12 +69,23 @@ impl Channel {
     pub fn send(&self, unique: u64, code: i32, parts: &[&[u8]]) -> Result<(), Errno> {
         assert!(parts.len() < INLINE_SLICES, "a message has few parts");
         let header = header(unique, code, parts.iter().map(|part| part.len()).sum())?;
+        let len = header.len as usize;
+        if len <= SMALL {
+            let mut message = Small([0; SMALL]);
+            let mut rest = &mut message.0[..];
+            for part in [header.as_bytes()].iter().chain(parts) {
+                let (place, behind) = rest.split_at_mut(part.len());
+                place.copy_from_slice(part);
+                rest = behind;
+            }
+            return self.write_with(len, || rustix::io::write(&self.device, &message.0[..len]));
+        }
         let mut slices = [IoSlice::new(&[]); INLINE_SLICES];
         slices[0] = IoSlice::new(header.as_bytes());
         for (slice, part) in slices[1..].iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        self.write_message(&header, &slices[..=parts.len()])
+        self.write_with(len, || rustix::io::writev(&self.device, &slices[..=parts.len()]))
     }
 
     /// Writes a notification of kind `code`: `body`, and `len` bytes that the kernel fails to copy.
@@ -93,14 +104,15 @@ impl Channel {
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(header.as_bytes()));
         slices.extend_from_slice(pieces);
-        self.write_message(&header, &slices)
+        let len = header.len as usize;
+        self.write_with(len, || rustix::io::writev(&self.device, &slices))
     }
 
-    fn write_message(&self, header: &OutHeader, slices: &[IoSlice<'_>]) -> Result<(), Errno> {
+    fn write_with(&self, len: usize, mut write: impl FnMut() -> Result<usize, Errno>) -> Result<(), Errno> {
         loop {
-            match placement::answering(header.len as usize, || rustix::io::writev(&self.device, slices)) {
+            match placement::answering(len, &mut write) {
                 Ok(_) => {
-                    self.counters.on_sent(header.len as usize);
+                    self.counters.on_sent(len);
                     return Ok(());
                 }
                 Err(Errno::INTR) => {}
@@ -114,6 +126,14 @@ fn header(unique: u64, code: i32, body_len: usize) -> Result<OutHeader, Errno> {
     let len = u32::try_from(size_of::<OutHeader>() + body_len).map_err(|_| Errno::MSGSIZE)?;
     Ok(OutHeader { len, error: code, unique })
 }
+
+/// A message that is put together before it is written: the kernel pins the page of each piece anew, which costs more than to
+/// copy what most answers have. Aligned, so that it lies in one page.
+#[repr(align(256))]
+struct Small([u8; SMALL]);
+
+/// An entry with an open file and the header fit.
+const SMALL: usize = 256;
 
 /// Slices of a message that need no allocation, its header included.
 const INLINE_SLICES: usize = 5;

@@ -19,7 +19,7 @@ use crate::uring::RingReply;
 
 /// Handle to answer one request, from any thread, exactly once.
 ///
-/// Every method consumes it and costs one writev(2); or, through io_uring, a share of the call that waits for the next request if
+/// Every method consumes it and costs one call of write(2) or writev(2); or, through io_uring, a share of the call that waits for the next request if
 /// called on the thread that handled this one, and a wake-up of that thread otherwise. Dropped unanswered it sends EIO and logs,
 /// because a request without an answer hangs its caller for good.
 #[derive(Debug)]

@@ -12,6 +12,7 @@
 //!   segment waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use chunk::{Copied, Extent, ExtentMap};
 use meta::{Body, Change, Content, Dirent, Key, SegmentRecord, StoredInode};
@@ -272,7 +273,7 @@ impl Master {
                 match entry {
                     Some((Key::Entry(dir, cookie), mut dirent)) => {
                         let meta::Child::Covered { inode } = &mut dirent.child else { return 0 };
-                        inode.content = content;
+                        Arc::make_mut(inode).content = content;
                         changes.push(Change::PutEntry { parent: dir, cookie, entry: dirent });
                     }
                     _ => changes.push(Change::PutContent { ino, content }),

@@ -5,6 +5,8 @@
 //! truncation change: each file has a stream of its own (invariant 3). The times a user sees are the later
 //! of the two halves'.
 
+use std::sync::Arc;
+
 use chunk::{ExtentMap, FILE_SIZE_MAX};
 use types::{
     Charge, CodecError, Decode, Decoder, Encode, Encoder, Ino, Name, Timespec, codec_enum, codec_struct,
@@ -298,8 +300,8 @@ codec_struct!(Dirent { name, ino, child });
 pub enum Child {
     /// Covered by the directory: the record is here and nowhere else.
     Covered {
-        /// The record.
-        inode: Box<Inode>,
+        /// The record. The cache, the log and its batches have it in common.
+        inode: Arc<Inode>,
     },
     /// A directory, an inode with several links, or one that was split out.
     Own {

@@ -461,13 +461,14 @@ impl Driver for Shell {
     /// Long batches are handed on by a thread of their own: the kernel's next request does not wait until they are encoded, or
     /// committed by the master in this process.
     fn with_core<R>(&self, call: impl FnOnce(&mut Core, Clock) -> R) -> R {
-        let (result, has_bulk) = self.with_guarded(|guarded| {
+        let (result, made) = self.with_guarded(|guarded| {
             let result = call(&mut guarded.core, clock::for_core());
-            (result, guarded.core.has_bulk())
+            (result, guarded.made())
         });
-        match has_bulk {
-            true => self.bulk.push(()),
-            false => self.pump(Work::OfCore),
+        match made {
+            Made::Nothing { due } => self.timer.note(due),
+            Made::Outputs => self.pump(Work::OfCore),
+            Made::Bulk => self.bulk.push(()),
         }
         result
     }
@@ -509,7 +510,26 @@ impl Driver for Shell {
     }
 }
 
+/// What a call into the core left to be handed on.
+enum Made {
+    /// Nothing: as most requests do, whose answer is the call's result.
+    Nothing {
+        /// When the core next needs the time.
+        due: Micros,
+    },
+    Outputs,
+    /// Outputs that take long.
+    Bulk,
+}
+
 impl Guarded {
+    fn made(&self) -> Made {
+        if !self.core.has_outputs() && self.stash.is_empty() {
+            return Made::Nothing { due: self.core.poll_timeout() };
+        }
+        if self.core.has_bulk() { Made::Bulk } else { Made::Outputs }
+    }
+
     /// All outputs there are, where messages among them go, and when the core next needs the time.
     fn take_outputs(&mut self) -> (Vec<Output>, Option<Arc<Link>>, Micros) {
         let mut outputs: Vec<Output> = self.stash.drain(..).collect();

@@ -256,7 +256,7 @@ fn live_bytes(volume: &Path) -> BTreeMap<String, Vec<Range<u64>>> {
             Some(Key::ExtentPage(..)) => return maps.push(meta::value_decode(&key, &value).unwrap()),
             Some(Key::Content(_)) => meta::value_decode(&key, &value).unwrap(),
             Some(Key::Entry(..)) => match meta::value_decode::<Dirent>(&key, &value).unwrap().child {
-                Child::Covered { inode } => inode.content,
+                Child::Covered { inode } => inode.content.clone(),
                 Child::Own { .. } => return,
             },
             _ => return,

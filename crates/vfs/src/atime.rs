@@ -10,6 +10,7 @@
 //!   elsewhere, takes its place.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use meta::{Change, Child, Content, Dirent};
 use types::{Ino, LockMode, Micros, ResourceId, Timespec};
@@ -147,7 +148,7 @@ impl Core {
         }
         let (ino, content): (Ino, &mut Content) = match change {
             Change::PutEntry { entry: Dirent { ino, child: Child::Covered { inode }, .. }, .. } => {
-                (*ino, &mut inode.content)
+                (*ino, &mut Arc::make_mut(inode).content)
             }
             Change::PutContent { ino, content } => (*ino, content),
             Change::PutDirectory { ino, inode } => (*ino, &mut inode.content),

@@ -21,7 +21,7 @@ use crate::unlinked::Unlinked;
 pub struct DirCache {
     /// Its own record.
     pub inode: Inode,
-    /// Its entries by place.
+    /// Its entries by place, changed by [`DirCache::put`] and [`DirCache::take`] alone.
     pub entries: BTreeMap<Cookie, CachedEntry>,
     /// Every entry up to here is cached; [`LOADED_ALL`] if the directory is complete.
     pub loaded_to: u64,
@@ -43,6 +43,8 @@ pub struct DirCache {
     pub bytes: usize,
     /// Whether it was brought along for a walk that has not come here yet.
     pub ahead: bool,
+    /// Entries that are not at the first place of their hash: with none a search is a look at that place.
+    displaced: usize,
 }
 
 /// The directory is complete.
@@ -121,7 +123,22 @@ impl DirCache {
             subdirectories: BTreeMap::new(),
             bytes: 0,
             ahead: false,
+            displaced: 0,
         }
+    }
+
+    /// Puts an entry at a place; returns the one that was there.
+    fn put(&mut self, cookie: Cookie, entry: CachedEntry) -> Option<CachedEntry> {
+        let old = self.entries.insert(cookie, entry);
+        self.displaced += usize::from(old.is_none() && is_displaced(cookie));
+        old
+    }
+
+    /// Takes the entry at a place away.
+    fn take(&mut self, cookie: Cookie) -> Option<CachedEntry> {
+        let old = self.entries.remove(&cookie);
+        self.displaced -= usize::from(old.is_some() && is_displaced(cookie));
+        old
     }
 
     /// Whether every entry is here.
@@ -132,6 +149,13 @@ impl DirCache {
     /// Looks for a name with this hash.
     pub fn find(&self, hash: u64, name: &Name) -> Found<'_> {
         let (first, last) = Cookie::range_of(hash);
+        if self.displaced == 0 && self.loaded_to >= last.0 {
+            return match self.entries.get(&first) {
+                Some(entry) if entry.dirent.name == *name => Found::Entry(first, entry),
+                Some(_) => Found::Absent(Cookie(first.0 + 1)),
+                None => Found::Absent(first),
+            };
+        }
         let mut free = first;
         for (cookie, entry) in self.entries.range(first..=last) {
             if entry.dirent.name == *name {
@@ -149,6 +173,10 @@ impl DirCache {
             Found::Absent(free)
         }
     }
+}
+
+fn is_displaced(cookie: Cookie) -> bool {
+    cookie != Cookie::range_of(cookie.hash()).0
 }
 
 /// The cache of a node.
@@ -206,7 +234,7 @@ impl Cache {
             Change::PutEntry { parent, cookie, entry } => self.put_entry(*parent, *cookie, entry),
             Change::DeleteEntry { parent, cookie, .. } => {
                 if let Some(dir) = self.dirs.get_mut(parent)
-                    && let Some(old) = dir.entries.remove(cookie)
+                    && let Some(old) = dir.take(*cookie)
                 {
                     self.left.push((old.dirent.ino, Place::Covered(*parent, *cookie)));
                     let weight = old.weight();
@@ -286,7 +314,7 @@ impl Cache {
             .is_some_and(|old| old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino);
         let entry = CachedEntry { dirent: entry.clone(), name_out };
         let weight = entry.weight();
-        let replaced = dir.entries.insert(cookie, entry);
+        let replaced = dir.put(cookie, entry);
         if let Some(old) = &replaced {
             self.left.push((old.dirent.ino, Place::Covered(parent, cookie)));
         }
@@ -344,7 +372,7 @@ impl Cache {
             self.moved.push((dirent.ino, place));
             let entry = CachedEntry { dirent, name_out: false };
             let weight = entry.weight();
-            let old = dir.entries.insert(cookie, entry).map_or(0, |old| old.weight());
+            let old = dir.put(cookie, entry).map_or(0, |old| old.weight());
             dir.bytes = dir.bytes + weight - old;
             self.bytes = self.bytes + weight - old;
         }
@@ -375,5 +403,67 @@ impl Cache {
         self.added += added as u64;
         self.removed += removed as u64;
         self.dentries = self.dentries + added as u64 - removed as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of few hashes come and go; a search finds what a look at every place finds.
+    #[test]
+    fn names_with_one_hash_are_told_apart() {
+        let inode = Inode { attr: attr(), content: content() };
+        let mut dir = DirCache::new(inode, Micros(0));
+        dir.loaded_to = LOADED_ALL;
+        let mut state = 7u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        for _ in 0..2_000 {
+            let (hash, number) = (1 + next(3), next(4));
+            let name = Name::new(format!("{hash}-{number}").as_bytes()).unwrap();
+            let (first, last) = Cookie::range_of(hash);
+            let is_there = dir.entries.iter().find(|(_, entry)| entry.dirent.name == name).map(|(c, _)| *c);
+            let free = (first.0..last.0).map(Cookie).find(|cookie| !dir.entries.contains_key(cookie));
+            match dir.find(hash, &name) {
+                Found::Entry(cookie, _) => {
+                    assert_eq!(Some(cookie), is_there);
+                    _ = dir.take(cookie);
+                }
+                Found::Absent(cookie) => {
+                    assert_eq!((None, Some(cookie)), (is_there, free));
+                    let child = Child::Own { kind: FileKind::File };
+                    let dirent = Dirent { name, ino: Ino(number + 10), child };
+                    assert!(dir.put(cookie, CachedEntry { dirent, name_out: false }).is_none());
+                }
+                found => panic!("{found:?}"),
+            }
+            assert_eq!(dir.displaced, dir.entries.keys().filter(|cookie| is_displaced(**cookie)).count());
+        }
+    }
+
+    fn attr() -> InodeAttr {
+        let time = types::Timespec::default();
+        InodeAttr {
+            kind: FileKind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            tree: 0,
+            nlink: 2,
+            rdev: 0,
+            generation: 1,
+            parent: Ino::ROOT,
+            btime: time,
+            ctime: time,
+            xattrs: meta::Xattrs::NONE,
+        }
+    }
+
+    fn content() -> Content {
+        let time = types::Timespec::default();
+        Content { size: 0, mtime: time, atime: time, ctime: time, body: Body::Empty {} }
     }
 }

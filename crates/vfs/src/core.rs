@@ -152,6 +152,9 @@ pub(crate) struct Departure {
 /// Changes of a batch that takes longer than it takes to wake another thread.
 const BULK_CHANGES: usize = 256;
 
+/// Room that is kept for moves of inodes between two requests.
+const MOVES_KEPT: usize = 64;
+
 /// Searches of a request after which a name that stands for nothing is an error.
 const STALE_FINDS_MAX: u32 = 3;
 
@@ -363,6 +366,11 @@ impl Core {
         self.outputs.pop_front()
     }
 
+    /// Whether there are orders.
+    pub fn has_outputs(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
     /// Whether a long batch is among the orders: what is to be done with it takes milliseconds.
     pub fn has_bulk(&self) -> bool {
         self.outputs.iter().any(|output| match output {
@@ -549,16 +557,18 @@ impl Core {
     /// Inodes of the kernel's follow their records.
     pub(crate) fn note_moves(&mut self) {
         // An open that was on its way when the name went must not find the inode where another is now.
-        for (ino, place) in std::mem::take(&mut self.cache.left) {
+        for (ino, place) in self.cache.left.drain(..) {
             if let Some(known) = self.known.get_mut(&ino).filter(|known| known.place == place) {
                 known.place = Place::Unknown;
             }
         }
-        for (ino, place) in std::mem::take(&mut self.cache.moved) {
+        for (ino, place) in self.cache.moved.drain(..) {
             if let Some(known) = self.known.get_mut(&ino) {
                 known.place = place;
             }
         }
+        self.cache.left.shrink_to(MOVES_KEPT);
+        self.cache.moved.shrink_to(MOVES_KEPT);
     }
 
     /// Tries a request from its start.

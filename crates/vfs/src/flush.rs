@@ -4,6 +4,7 @@
 //! captured before the sync began, so that nothing written meanwhile is named before it is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use chunk::SyncOutcome;
 use meta::{Body, Change, Content, Dirent, FsError};
@@ -270,7 +271,7 @@ impl Core {
                 let mut inode = inode.clone();
                 charge = Some(inode.attr.charge());
                 inode.content = content;
-                let child = meta::Child::Covered { inode: Box::new(inode) };
+                let child = meta::Child::Covered { inode: Arc::new(inode) };
                 let entry = Dirent { name: entry.dirent.name.clone(), ino, child };
                 (Change::PutEntry { parent, cookie, entry }, parent)
             }

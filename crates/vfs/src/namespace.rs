@@ -429,7 +429,7 @@ impl Core {
     ///
     /// `spent` is the credit that goes with it.
     fn ship(&mut self, op: &Op, kind: OperationKind, spent: Vec<Credit>) -> Try<OpSeq> {
-        let mut frozen = op.directories();
+        let mut frozen: Vec<Ino> = op.directories().collect();
         for ino in self.subjects(op) {
             if let Place::Covered(parent, _) = self.place(ino) {
                 if self.tokens.usable(ResourceId::dir(parent)) == LockMode::Ex {
@@ -489,14 +489,14 @@ impl Core {
     }
 
     /// Inodes, other than directories named, that an operation is about.
-    fn subjects(&self, op: &Op) -> Vec<Ino> {
+    fn subjects(&self, op: &Op) -> impl Iterator<Item = Ino> + use<> {
         let child = |parent: &Ino, name: &Name| self.cached_child(*parent, name);
-        match op {
-            Op::Link { ino, .. } | Op::SetAttr { ino, .. } => vec![*ino],
-            Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } => vec![*ino],
-            Op::Unlink { parent, name, .. } => child(parent, name).into_iter().collect(),
+        let subjects = match op {
+            Op::Link { ino, .. } | Op::SetAttr { ino, .. } => [Some(*ino), None],
+            Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } => [Some(*ino), None],
+            Op::Unlink { parent, name, .. } => [child(parent, name), None],
             Op::Rename { parent, name, new_parent, new_name, .. } => {
-                child(parent, name).into_iter().chain(child(new_parent, new_name)).collect()
+                [child(parent, name), child(new_parent, new_name)]
             }
             Op::Create { .. }
             | Op::Rmdir { .. }
@@ -504,8 +504,9 @@ impl Core {
             | Op::Merge { .. }
             | Op::Reclaim { .. }
             | Op::TellOwner { .. }
-            | Op::CreateOrphan { .. } => Vec::new(),
-        }
+            | Op::CreateOrphan { .. } => [None, None],
+        };
+        subjects.into_iter().flatten()
     }
 
     /// Inodes that an operation may delete: the master refuses what is logged of one that is gone.

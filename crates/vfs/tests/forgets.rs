@@ -28,7 +28,7 @@ fn entry(ino: Ino, data: &[u8]) -> Dirent {
     let body = Body::Inline { data: data.into() };
     let content = Content { body, ..content(data.len() as u64) };
     let inode = Box::new(Inode { attr: attr(FileKind::File), content });
-    Dirent { name: Name::new(b"f").unwrap(), ino, child: Child::Covered { inode } }
+    Dirent { name: Name::new(b"f").unwrap(), ino, child: Child::Covered { inode: inode.into() } }
 }
 
 /// Goal: a change that has to wait until this node's kernel has dropped pages does not wait for a read of such pages, which

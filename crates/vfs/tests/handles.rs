@@ -41,8 +41,11 @@ fn an_inode_is_found_in_the_directory_that_covers_it() {
     let inode = Box::new(Inode { attr: attr(FileKind::File), content: content(7) });
     let mut grant = root_grant();
     if let GrantData::Directory { listing, .. } = &mut grant.data {
-        let dirent =
-            Dirent { name: types::Name::new(b"f").unwrap(), ino: FILE, child: Child::Covered { inode } };
+        let dirent = Dirent {
+            name: types::Name::new(b"f").unwrap(),
+            ino: FILE,
+            child: Child::Covered { inode: inode.into() },
+        };
         listing.entries.push((Cookie(3), dirent));
     }
     let grants = vec![grant];

@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{CLOCK, member, root_grant};
 use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode};
 use types::{Ino, Name};
@@ -119,7 +121,7 @@ fn covering_root(request: u64, has_name: bool) -> FromMaster {
     {
         for (_, entry) in &mut listing.entries {
             let inode = Inode { attr: common::attr(FileKind::File), content: common::content(0) };
-            entry.child = Child::Covered { inode: Box::new(inode) };
+            entry.child = Child::Covered { inode: Arc::new(inode) };
         }
     }
     answer

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+use std::sync::Arc;
+
 use check::{Options, Report};
 use chunk::{MemStore, SegmentWriter, WriterConfig};
 use kv::{Batch, Claim, Engine, MemDisk, MemEngine};
@@ -176,7 +178,7 @@ impl Volume {
     /// The record of a covered inode.
     pub fn edit_covered(&self, ino: Ino, edit: impl FnOnce(&mut Inode)) {
         self.edit(self.entry_of(ino), |entry: &mut Dirent| match &mut entry.child {
-            Child::Covered { inode } => edit(inode),
+            Child::Covered { inode } => edit(Arc::make_mut(inode)),
             Child::Own { .. } => panic!("not covered"),
         });
     }
@@ -208,6 +210,7 @@ impl Volume {
             Body::Extents { map } => Self::live_changes(map),
             _ => Vec::new(),
         };
+        let inode = Arc::make_mut(inode);
         inode.content = Content { size: 300_000, body, ..inode.content.clone() };
         changes.push(Change::AddUsage { charge: inode.attr.charge(), bytes, inodes: 0 });
         changes.push(Change::PutEntry { parent, cookie, entry });

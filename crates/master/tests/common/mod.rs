@@ -212,7 +212,7 @@ pub fn entry(parent: Ino, cookie: u64, ino: Ino, child: Child) -> Change {
 
 pub fn file(parent: Ino, cookie: u64, ino: Ino, bytes: usize) -> [Change; 2] {
     let body = Body::Inline { data: vec![7; bytes].into() };
-    let child = Child::Covered { inode: inode(FileKind::File, parent, xattrs(1000), body) };
+    let child = Child::Covered { inode: Arc::from(inode(FileKind::File, parent, xattrs(1000), body)) };
     [entry(parent, cookie, ino, child), Change::PutPlacement { ino, parent, cookie: Cookie(cookie) }]
 }
 

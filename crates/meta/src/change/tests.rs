@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use types::{Encode, Timespec};
 
 use super::*;
@@ -40,7 +42,7 @@ fn widest_map(count: u64) -> ExtentMap {
 }
 
 fn covered(body: Body, xattrs: Xattrs) -> Change {
-    let inode = Box::new(Inode { attr: widest_attr(xattrs), content: widest_content(body) });
+    let inode = Arc::new(Inode { attr: widest_attr(xattrs), content: widest_content(body) });
     let name = Name::new(&[b'n'; 255]).unwrap();
     let entry = Dirent { name, ino: Ino(FAR), child: Child::Covered { inode } };
     Change::PutEntry { parent: Ino(FAR), cookie: Cookie(FAR), entry }

@@ -1,5 +1,7 @@
 //! create, mknod, mkdir, symlink: a new inode under a new name.
 
+use std::sync::Arc;
+
 use types::{Ino, LockMode, Name};
 
 use super::acl::Acl;
@@ -148,20 +150,26 @@ fn settle(home: Home, at: (Ino, Cookie, &Name), ino: Ino, inode: Inode) -> Vec<C
     let put_entry =
         |child| Change::PutEntry { parent, cookie, entry: Dirent { name: name.clone(), ino, child } };
     let kind = inode.attr.kind;
-    let inode = Box::new(inode);
+    // Those of the directory follow, and of what the inode inherits and is charged to.
+    let mut changes = Vec::with_capacity(CHANGES);
     match home {
-        Home::Entry => {
-            vec![put_entry(Child::Covered { inode }), Change::PutPlacement { ino, parent, cookie }]
-        }
-        Home::Directory => vec![put_entry(Child::Own { kind }), Change::PutDirectory { ino, inode }],
-        Home::Own => vec![
+        Home::Entry => changes.extend([
+            put_entry(Child::Covered { inode: Arc::new(inode) }),
+            Change::PutPlacement { ino, parent, cookie },
+        ]),
+        Home::Directory => changes
+            .extend([put_entry(Child::Own { kind }), Change::PutDirectory { ino, inode: Box::new(inode) }]),
+        Home::Own => changes.extend([
             put_entry(Child::Own { kind }),
             Change::PutAttr { ino, attr: inode.attr },
             Change::PutContent { ino, content: inode.content },
-        ],
+        ]),
     }
+    changes
 }
 
+/// Of a creation, at most.
+const CHANGES: usize = 6;
 /// `PATH_MAX` without its NUL.
 const TARGET_LEN_MAX: usize = 4095;
 const SETGID: u32 = 0o2000;

@@ -323,21 +323,22 @@ impl Op {
     /// Inodes whose directories the master must know to be up to date before it plans this operation.
     ///
     /// Names are resolved by the plan itself, which reports what it misses.
-    pub fn directories(&self) -> Vec<Ino> {
-        match self {
+    pub fn directories(&self) -> impl Iterator<Item = Ino> + use<> {
+        let directories = match self {
             Self::Create { parent, .. }
             | Self::CreateOrphan { parent, .. }
             | Self::Link { parent, .. }
             | Self::Unlink { parent, .. }
-            | Self::Rmdir { parent, .. } => vec![*parent],
-            Self::Rename { parent, new_parent, .. } => vec![*parent, *new_parent],
+            | Self::Rmdir { parent, .. } => [Some(*parent), None],
+            Self::Rename { parent, new_parent, .. } => [Some(*parent), Some(*new_parent)],
             Self::SetAttr { .. }
             | Self::SetXattr { .. }
             | Self::RemoveXattr { .. }
             | Self::Split { .. }
             | Self::Merge { .. }
             | Self::Reclaim { .. }
-            | Self::TellOwner { .. } => Vec::new(),
-        }
+            | Self::TellOwner { .. } => [None, None],
+        };
+        directories.into_iter().flatten()
     }
 }

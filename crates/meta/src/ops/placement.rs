@@ -1,5 +1,7 @@
 //! Split and merge: a record leaves its directory entry and falls back into it. No user sees either.
 
+use std::sync::Arc;
+
 use types::{Ino, LockMode};
 
 use super::subject::{Place, Subject};
@@ -32,7 +34,7 @@ pub(super) fn plan_merge(view: &impl View, ino: Ino) -> Result<Plan, ViewError> 
     view.content_right(ino, LockMode::Ex)?;
     let Some((cookie, Dirent { name, .. })) = view.entry_of(parent, ino)? else { return Ok(unchanged) };
     let count = inode.count();
-    let child = Child::Covered { inode: Box::new(inode) };
+    let child = Child::Covered { inode: Arc::new(inode) };
     let changes = vec![
         Change::PutEntry { parent, cookie, entry: Dirent { name, ino, child } },
         Change::PutPlacement { ino, parent, cookie },

@@ -1,5 +1,7 @@
 //! The inode that an operation changes, and where its record is written back.
 
+use std::sync::Arc;
+
 use types::{Ino, LockMode, Name};
 
 use crate::change::Change;
@@ -68,7 +70,7 @@ impl Subject {
         match entry.child {
             Child::Covered { inode } => {
                 let place = Place::Entry { parent, cookie, name: entry.name };
-                Ok(Self { ino: entry.ino, inode: *inode, place })
+                Ok(Self { ino: entry.ino, inode: Arc::unwrap_or_clone(inode), place })
             }
             Child::Own { .. } => Self::load(view, entry.ino),
         }
@@ -99,7 +101,7 @@ impl Subject {
     /// What a directory entry holds of it where it stands now.
     pub(super) fn child(&self) -> Child {
         match &self.place {
-            Place::Entry { .. } => Child::Covered { inode: Box::new(self.inode.clone()) },
+            Place::Entry { .. } => Child::Covered { inode: Arc::new(self.inode.clone()) },
             Place::Directory | Place::Own => Child::Own { kind: self.inode.attr.kind },
         }
     }
@@ -109,7 +111,7 @@ impl Subject {
         let ino = self.ino;
         match self.place {
             Place::Entry { parent, cookie, name } => {
-                let child = Child::Covered { inode: Box::new(self.inode) };
+                let child = Child::Covered { inode: Arc::new(self.inode) };
                 vec![Change::PutEntry { parent, cookie, entry: Dirent { name, ino, child } }]
             }
             Place::Directory => vec![Change::PutDirectory { ino, inode: Box::new(self.inode) }],

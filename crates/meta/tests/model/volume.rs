@@ -1,5 +1,7 @@
 //! The volume under test: plans by the store's view, applied to a map.
 
+use std::sync::Arc;
+
 use chunk::{Extent, ExtentMap, Run};
 use meta::ops::AttrSet;
 use meta::{
@@ -96,7 +98,7 @@ fn content_changes(
         Placement::Covered { parent, cookie } => {
             let (_, mut entry) = view.entry_of(parent, ino).map_err(refusal)?.ok_or(FsError::Io)?;
             changes.push(Change::AddUsage { charge: inode.attr.charge(), bytes: delta, inodes: 0 });
-            entry.child = Child::Covered { inode: Box::new(inode) };
+            entry.child = Child::Covered { inode: Arc::new(inode) };
             changes.push(Change::PutEntry { parent, cookie, entry });
         }
     }

@@ -1,5 +1,7 @@
 //! A volume to plan on, and short forms of what tests say often.
 
+use std::sync::Arc;
+
 use meta::ops::NewInode;
 use meta::{Body, Change, Child, Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Lookup, Placement};
 use meta::{Op, OpContext, OpReply, Plan, View, ViewError, Xattrs};
@@ -78,7 +80,7 @@ impl Volume {
     }
 
     pub fn put_covered(&self, dir: Ino, text: &str, ino: Ino, inode: Inode) -> Change {
-        let entry = Dirent { name: name(text), ino, child: Child::Covered { inode: Box::new(inode) } };
+        let entry = Dirent { name: name(text), ino, child: Child::Covered { inode: Arc::new(inode) } };
         Change::PutEntry { parent: dir, cookie: self.cookie(dir, text), entry }
     }
 
