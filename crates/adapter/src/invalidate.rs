@@ -1,4 +1,5 @@
-//! Takes back from the kernel what it was told, on threads that may block for as long as the kernel likes.
+//! Takes back from the kernel what it was told, on threads that may block for as long as the kernel likes; attributes alone, for
+//! which it takes no lock, at once.
 //!
 //! A name is taken back under the lock of its directory, which an operation of this kernel may hold for as
 //! long as other nodes make it wait, and those may be waiting for just this name: nothing but patience with an
@@ -143,9 +144,15 @@ impl Invalidator {
         Ok(this)
     }
 
-    /// Carries out an order of the core and reports `job` when it is done. Never blocks.
+    /// Carries out an order of the core and reports `job` when it is done, perhaps before this returns. Never blocks.
     pub fn submit(&self, job: u64, list: Vec<Invalidation>) {
         log::trace!("invalidation {job}: {list:?}");
+        if list.len() <= AT_ONCE_MAX && list.iter().all(is_instant) && !self.shared.state.lock().is_shut_down
+        {
+            // Another thread takes longer to wake.
+            list.into_iter().for_each(|invalidation| self.shared.perform(&Step::Order(invalidation)));
+            return self.shared.report(Done::Job(job));
+        }
         let steps = list.into_iter().map(Step::Order).collect();
         self.shared.submit(steps, Done::Job(job));
     }
@@ -326,6 +333,15 @@ impl Step {
         }
     }
 }
+
+/// Whether taking it back takes no lock at all in the kernel: attributes are only marked as run out. (That of a listing takes
+/// those of its pages, and whoever copies entries from them may fault on memory that is read from here.)
+fn is_instant(invalidation: &Invalidation) -> bool {
+    matches!(invalidation, Invalidation::Attr { .. })
+}
+
+/// As many are taken back on the thread that asks.
+const AT_ONCE_MAX: usize = 4;
 
 impl CallKind {
     fn may_block(self) -> bool {

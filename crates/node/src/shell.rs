@@ -14,7 +14,8 @@
 //! back and forth between them in a loop, on the calling thread, until both are quiet. So a request of the
 //! kernel that needs a grant of the master in this process is answered without a change of threads.
 //!
-//! The kernel is never called back with a lock held: invalidations run on threads of their own.
+//! The kernel is never called back with a lock held: invalidations run on threads of their own, but for attributes, which the
+//! kernel marks as run out without a lock.
 //!
 //! A panic in a core ends the process: see [`fail_stop`].
 

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use types::{Charge, Ino, LockMode, Name, ResourceId};
 use wire::{FetchWhat, Want};
 
-use crate::cache::{Found, Place};
+use crate::cache::{Found, KernelHas, Place};
 use crate::core::{Core, Link};
 use crate::known::Known;
 use crate::outputs::Invalidation;
@@ -215,7 +215,7 @@ impl Core {
         self.note_told(&attr);
         if keep == Keep::Yes {
             if let Some(dir) = self.cache.dirs.get_mut(&ino) {
-                dir.kernel_has_self = true;
+                dir.kernel_has = dir.kernel_has.max(KernelHas::Attributes);
             }
             if let Some(known) = self.known.get_mut(&ino) {
                 known.attr_out = true;

@@ -29,8 +29,8 @@ pub struct DirCache {
     pub loading: bool,
     /// Names that do not exist and of which the kernel was told so for as long as it likes.
     pub negatives: FxHashSet<Name>,
-    /// Whether the kernel may have cached the listing or the attributes.
-    pub kernel_has_self: bool,
+    /// What the kernel may have cached of the directory itself.
+    pub kernel_has: KernelHas,
     /// Until then names go out for one use only, because another node changes them.
     pub busy_until: Micros,
     /// When a local operation used the directory last.
@@ -45,6 +45,18 @@ pub struct DirCache {
     pub ahead: bool,
     /// Entries that are not at the first place of their hash: with none a search is a look at that place.
     displaced: usize,
+}
+
+/// What the kernel may have cached of a directory itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KernelHas {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Its attributes: to take them back waits for nobody.
+    Attributes,
+    /// Its listing too.
+    Listing,
 }
 
 /// The directory is complete.
@@ -116,7 +128,7 @@ impl DirCache {
             loaded_to: 0,
             loading: false,
             negatives: FxHashSet::default(),
-            kernel_has_self: false,
+            kernel_has: KernelHas::Nothing,
             busy_until: Micros(0),
             used_at: now,
             forgets_unused: 0,

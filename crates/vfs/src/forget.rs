@@ -9,7 +9,7 @@ use meta::{Change, Content};
 use types::{Ino, LockMode, ResourceId};
 use wire::ToMaster;
 
-use crate::cache::{CachedEntry, Place};
+use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
 use crate::outputs::Invalidation;
 use crate::revoke::Purpose;
@@ -154,11 +154,16 @@ impl Core {
                 self.keep_old_content(ino, None);
             }
             Change::PutDirectory { ino, .. } => {
-                let has_self =
-                    self.cache.dirs.get_mut(ino).is_some_and(|d| std::mem::take(&mut d.kernel_has_self));
+                let dir = self.cache.dirs.get_mut(ino);
+                let kernel_has = dir.map(|dir| std::mem::take(&mut dir.kernel_has)).unwrap_or_default();
                 let has_attr = self.known.get_mut(ino).is_some_and(|k| std::mem::take(&mut k.attr_out));
-                if has_self || has_attr {
-                    stale.names.push(Invalidation::Directory { ino: *ino });
+                match kernel_has {
+                    KernelHas::Listing => stale.names.push(Invalidation::Directory { ino: *ino }),
+                    KernelHas::Attributes => stale.names.push(Invalidation::Attr { ino: *ino }),
+                    KernelHas::Nothing if has_attr => {
+                        stale.names.push(Invalidation::Attr { ino: *ino });
+                    }
+                    KernelHas::Nothing => {}
                 }
             }
             Change::PutAttr { ino, .. } => stale.note(*ino, false),

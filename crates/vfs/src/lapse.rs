@@ -13,7 +13,7 @@ use meta::FsError;
 use types::{Epoch, Ino, Micros, NodeId, OpSeq};
 use wire::OpenReport;
 
-use crate::cache::Place;
+use crate::cache::{KernelHas, Place};
 use crate::core::{Core, Link};
 use crate::lockop::Closes;
 use crate::log::WriteLog;
@@ -129,7 +129,7 @@ impl Core {
             let mut negatives: Vec<_> = dir.negatives.drain().collect();
             negatives.sort_unstable();
             list.extend(negatives.into_iter().map(|name| Invalidation::Name { parent, name }));
-            dir.kernel_has_self = false;
+            dir.kernel_has = KernelHas::Nothing;
         }
         let mut inos: Vec<Ino> = self.known.keys().copied().collect();
         inos.sort_unstable();

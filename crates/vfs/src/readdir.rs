@@ -6,6 +6,7 @@ use meta::{COOKIE_DOT, COOKIE_DOTDOT, Cookie, FileKind, FsError};
 use obs::OperationKind;
 use types::Ino;
 
+use crate::cache::KernelHas;
 use crate::core::Core;
 use crate::request::{Attr, Entry, Keep, Reply, Request};
 use crate::wait::{Step, Try};
@@ -72,7 +73,7 @@ impl Core {
 
     fn end_readdir(&mut self, dir: Ino, request: &mut Request) -> Reply {
         if let Some(cached) = self.cache.dirs.get_mut(&dir) {
-            cached.kernel_has_self = true;
+            cached.kernel_has = KernelHas::Listing;
         }
         let Request::ReadDir { sink, .. } = request else { return Reply::Error(FsError::Io) };
         Reply::Dir(std::mem::replace(sink, Box::new(Taken)))

@@ -12,7 +12,7 @@ use meta::FileKind;
 use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
 
-use crate::cache::Place;
+use crate::cache::{KernelHas, Place};
 use crate::core::Core;
 use crate::lost::Unstored;
 use crate::outputs::{Clock, Invalidation, Output};
@@ -172,7 +172,7 @@ impl Core {
         } else {
             if let Some(dir) = self.cache.dirs.get_mut(&ino).filter(|_| resource.kind == ResourceKind::Dir) {
                 // Set again by a listing that is served meanwhile.
-                dir.kernel_has_self = false;
+                dir.kernel_has = KernelHas::Nothing;
             }
             self.invalidate(Purpose::Release(resource), list, pages);
         }
@@ -199,7 +199,7 @@ impl Core {
                 for name in &dir.negatives {
                     list.push(Invalidation::Name { parent: ino, name: name.clone() });
                 }
-                if dir.kernel_has_self || self.known.get(&ino).is_some_and(|k| k.attr_out) {
+                if dir.kernel_has != KernelHas::Nothing || self.known.get(&ino).is_some_and(|k| k.attr_out) {
                     list.push(Invalidation::Directory { ino });
                 }
                 for entry in dir.entries.values().filter(|e| e.dirent.covered().is_some()) {
@@ -304,7 +304,7 @@ impl Core {
     fn listed_meanwhile(&mut self, purpose: &Purpose) -> Option<Ino> {
         let Purpose::Release(ResourceId { ino, kind: ResourceKind::Dir }) = purpose else { return None };
         let dir = self.cache.dirs.get_mut(ino)?;
-        std::mem::take(&mut dir.kernel_has_self).then_some(*ino)
+        (std::mem::take(&mut dir.kernel_has) != KernelHas::Nothing).then_some(*ino)
     }
 
     /// Begins the rounds that are due.
