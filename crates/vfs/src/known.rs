@@ -2,6 +2,7 @@
 
 use meta::FsError;
 use rustc_hash::FxHashMap;
+use slab::Slab;
 use types::{Ino, Name};
 
 use crate::cache::Place;
@@ -126,7 +127,9 @@ impl Seat {
 
 /// All of them. The guard is told of each before anybody can hand it out, and when it is gone.
 pub struct KnownTable {
-    inodes: FxHashMap<Ino, Known>,
+    /// Where each is in the list: a table of whole records would copy all of them when it grows, and be empty to a half after that.
+    places: FxHashMap<Ino, u32>,
+    inodes: Slab<(Ino, Known)>,
     guard: Box<dyn Guard>,
     /// Before what its pages show as it was.
     pub(crate) shields: Shields,
@@ -134,43 +137,49 @@ pub struct KnownTable {
 
 impl KnownTable {
     pub fn new(guard: Box<dyn Guard>) -> Self {
-        Self { inodes: FxHashMap::default(), guard, shields: Shields::default() }
+        Self { places: FxHashMap::default(), inodes: Slab::new(), guard, shields: Shields::default() }
     }
 
     /// The inode, known from here on if it was not.
     pub fn note(&mut self, ino: Ino) -> &mut Known {
-        let guard = &mut self.guard;
-        self.inodes.entry(ino).or_insert_with(|| Known::new(guard.enter(ino)))
+        let place = *self.places.entry(ino).or_insert_with(|| {
+            let known = Known::new(self.guard.enter(ino));
+            self.inodes.insert((ino, known)) as u32
+        });
+        &mut self.inodes[place as usize].1
     }
 
     pub fn remove(&mut self, ino: Ino) {
-        if let Some(known) = self.inodes.remove(&ino) {
+        if let Some(place) = self.places.remove(&ino) {
+            let (_, known) = self.inodes.remove(place as usize);
             self.guard.leave(known.slot);
         }
     }
 
     pub fn get(&self, ino: &Ino) -> Option<&Known> {
-        self.inodes.get(ino)
+        let place = self.places.get(ino)?;
+        self.inodes.get(*place as usize).map(|(_, known)| known)
     }
 
     pub fn get_mut(&mut self, ino: &Ino) -> Option<&mut Known> {
-        self.inodes.get_mut(ino)
+        let place = self.places.get(ino)?;
+        self.inodes.get_mut(*place as usize).map(|(_, known)| known)
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &Ino> {
-        self.inodes.keys()
+        self.places.keys()
     }
 
     pub fn values(&self) -> impl Iterator<Item = &Known> {
-        self.inodes.values()
+        self.inodes.iter().map(|(_, (_, known))| known)
     }
 
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Known> {
-        self.inodes.values_mut()
+        self.inodes.iter_mut().map(|(_, (_, known))| known)
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Ino, &mut Known)> {
-        self.inodes.iter_mut()
+        self.inodes.iter_mut().map(|(_, (ino, known))| (&*ino, known))
     }
 
     pub fn len(&self) -> usize {
