@@ -2,7 +2,7 @@
 from collections.abc import Callable
 
 from rig import Bench, Figure
-from rows import content, names, trees
+from rows import budgets, content, growth, names, trees
 
 GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "untar": trees.untar,
@@ -18,6 +18,8 @@ GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "stream": content.stream,
     "device": content.device,
     "fio": content.fio,
+    "budgets": budgets.budgets,
+    "growth": growth.growth,
     "uring": names.uring,
 }
 # It changes a parameter of the kernel, so it is measured only where it is asked for.
