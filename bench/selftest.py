@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests of the comparison itself: what it makes of results, and that nothing of what it starts is left. As root all of them are run.
+"""Tests of the comparison itself: what it makes of results, and that nothing of what it starts is left; and of the figures of our own. As root all of them are run.
 
 usage: selftest.py
 """
@@ -17,6 +17,7 @@ sys.dont_write_bytecode = True
 
 import report
 from report import Record
+from selftest_figures import Parsing, Trees, Values, WholeFigures  # noqa: F401 (found by unittest here)
 from systems.host import ADDRESS, Failed, Host, become_reaper, descendants
 
 HERE = Path(__file__).resolve().parent
