@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rig import Bench, Figure, called, compared, drop_caches, percentile, run, said, times_local
+from rig import Bench, Figure, called, compared, percentile, run, said
 
 BLOCK = 4096
 MIB = 1 << 20
