@@ -368,6 +368,8 @@ impl Cache {
         }
         let before = dir.entries.len();
         let last = entries.last().map_or(after, |(cookie, _)| cookie.0);
+        // Built as a whole, a map has full nodes; one by one in order it leaves half of each empty.
+        let mut first = Vec::with_capacity(if before == 0 { entries.len() } else { 0 });
         for (cookie, dirent) in entries {
             let place = match &dirent.child {
                 Child::Covered { .. } => Place::Covered(ino, cookie),
@@ -384,9 +386,19 @@ impl Cache {
             self.moved.push((dirent.ino, place));
             let entry = CachedEntry { dirent, name_out: false };
             let weight = entry.weight();
-            let old = dir.put(cookie, entry).map_or(0, |old| old.weight());
+            let old = match before {
+                0 => {
+                    first.push((cookie, entry));
+                    0
+                }
+                _ => dir.put(cookie, entry).map_or(0, |old| old.weight()),
+            };
             dir.bytes = dir.bytes + weight - old;
             self.bytes = self.bytes + weight - old;
+        }
+        if before == 0 {
+            dir.entries = first.into_iter().collect();
+            dir.displaced = dir.entries.keys().filter(|cookie| is_displaced(**cookie)).count();
         }
         dir.loaded_to = if complete { LOADED_ALL } else { last };
         dir.loading = false;
