@@ -11,6 +11,7 @@ use kv::{Claim, EngineError, FileWitness, Mark, RESERVED_KEY, Reserved, Result, 
 
 use crate::{
     Options,
+    ahead::Ahead,
     failure::{During, guarded},
     journal::{self, Contents},
     manifest,
@@ -23,6 +24,7 @@ pub(crate) struct Opened {
     pub database: Database,
     pub witness: FileWitness,
     pub last: Seq,
+    pub ahead: Ahead,
     pub lock: File,
 }
 
@@ -59,6 +61,7 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
     };
     refuse_unless_newer(Mark { seq: stored.seq, generation: stored.generation }, claim)?;
 
+    let ahead = Ahead::new(&engine_dir);
     let claimed = Reserved { generation: claim.generation, contents_crc: 0, ..stored };
     guarded(During::Write, "writing the claim", &engine_dir, || {
         let mut batch = database.batch().durability(Some(PersistMode::SyncAll));
@@ -66,7 +69,7 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         batch.commit()
     })?;
     witness.record(Mark { seq: stored.seq, generation: claim.generation })?;
-    Ok(Opened { keyspace, database, witness, last: stored.seq, lock })
+    Ok(Opened { keyspace, database, witness, last: stored.seq, ahead, lock })
 }
 
 /// Returns where fjall's files of the volume `dir` are.
@@ -193,7 +196,11 @@ fn name_file(engine_dir: &Path, error: EngineError) -> EngineError {
     let EngineError::Corrupt { what, path, source } = error else { return error };
     let cause = source.as_ref().and_then(|source| source.downcast_ref());
     if matches!(cause, Some(fjall::Error::JournalRecovery(_))) {
-        return EngineError::Corrupt { what, path: journal::newest(engine_dir).unwrap_or(path), source };
+        return EngineError::Corrupt {
+            what,
+            path: journal::newest(engine_dir).map_or(path, |(_, newest)| newest),
+            source,
+        };
     }
     if matches!(cause, Some(fjall::Error::InvalidVersion(_))) {
         return EngineError::Corrupt { what, path: engine_dir.join("version"), source };
@@ -236,7 +243,7 @@ fn check_opened(
     };
     if stored.seq < witness.seq {
         // The tables are whole, or fjall would not have opened: what is missing was in the journals.
-        let path = journal::newest(engine_dir).unwrap_or_else(|| engine_dir.into());
+        let path = journal::newest(engine_dir).map_or_else(|| engine_dir.into(), |(_, newest)| newest);
         return Err(EngineError::Behind { engine_seq: stored.seq, witness_seq: witness.seq, path });
     }
     if contents.last.is_some_and(|last| last.seq != stored.seq) {

@@ -221,6 +221,25 @@ pub trait Engine: Send + Sync {
     /// As [`commit`](Self::commit).
     fn sync(&self) -> Result<Seq>;
 
+    /// Does ahead what makes the next sync shorter. To be called after a sync was answered.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned`, `Fenced`; nothing depends on it.
+    fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes durable what tells of earlier syncs, so that a later opening notices if what they made durable is gone. To be called
+    /// soon after a sync, when nobody waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit).
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the bytes the engine occupies on its volume.
     ///
     /// # Errors

@@ -160,7 +160,7 @@ impl Service {
             join(thread);
         }
         drop(self.master.lock().take());
-        if let Err(error) = held.engine.sync() {
+        if let Err(error) = held.engine.sync().and_then(|_| held.engine.settle()) {
             log::error!("the last sync of the metadata failed: {}", describe(&error));
         }
         keep_reserve(shell);
@@ -444,14 +444,33 @@ impl Service {
         }
     }
 
-    /// The thread that syncs the engine. One sync serves all that was asked for when it begins.
+    /// The thread that syncs the engine. One sync serves all that was asked for when it begins. What tells of it to a later
+    /// opening becomes durable when nobody waits, or when that has not come for long.
     fn sync(&self, shell: &Shell, engine: &dyn Engine) {
+        let mut unsettled: Option<Instant> = None;
         loop {
-            let jobs = self.syncs.all();
+            let overdue = unsettled.is_some_and(|since| since.elapsed() >= SETTLED_WITHIN);
+            let jobs = match unsettled {
+                None => self.syncs.all(),
+                Some(_) => match (!overdue).then(|| self.syncs.all_within(SETTLED_AFTER)).flatten() {
+                    Some(jobs) => jobs,
+                    None => {
+                        unsettled = None;
+                        if let Err(error) = engine.settle() {
+                            shell.service_failed(format!(
+                                "settling the metadata failed: {}",
+                                describe(&error)
+                            ));
+                        }
+                        continue;
+                    }
+                },
+            };
             let Some((last, earlier)) = jobs.split_last() else { return };
             let since = Instant::now();
             let result = engine.sync();
             self.metrics.engine_sync.record(since.elapsed().as_micros() as u64);
+            unsettled.get_or_insert(since);
             self.with_master(|master, clock| {
                 if let Ok(seq) = &result {
                     earlier.iter().for_each(|job| master.synced(clock, *job, Ok(*seq)));
@@ -460,6 +479,8 @@ impl Service {
                 master.synced(clock, *last, result);
             });
             shell.pump(Work::OfMaster);
+            // A failure is told to the next who commits.
+            _ = engine.prepare();
         }
     }
 
@@ -668,6 +689,10 @@ fn keep_reserve(shell: &Shell) -> bool {
     })
 }
 
+/// How long after a sync without another the witness of it becomes durable, and how long after one when others follow: of what
+/// was synced since then the loss would not be noticed after a loss of power.
+const SETTLED_AFTER: Duration = Duration::from_millis(20);
+const SETTLED_WITHIN: Duration = Duration::from_millis(500);
 /// How long a new connection may take to say hello.
 const PATIENCE_HELLO: Duration = Duration::from_secs(5);
 /// How long before its death a process's connections end, on a machine that is not too busy.

@@ -1,0 +1,135 @@
+//! Written zeros ahead in the journal that fjall writes to.
+//!
+//! A sync after bytes went to where the file had none has the file system below commit its own journal, which takes half as long again
+//! as the sync alone. So where small batches are synced one by one, zeros are written behind the last batch, when
+//! nobody waits; to a reader they are what a journal ends with anyway.
+//!
+//! A journal that fjall found at its opening it appends to: it has no room ahead, and zeros would come between its batches.
+//! Such a one is made like those that fjall begins itself, see [`give_room`].
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek},
+    process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
+};
+
+use crate::journal;
+
+/// Where zeros are written.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    dir: PathBuf,
+    /// A journal that fjall appends to: it gets no zeros.
+    appended: Option<u64>,
+    open: Option<(u64, File)>,
+    /// Zeros left behind the last batch, about; less than 0 where batches went on beyond them.
+    room: i64,
+}
+
+impl Ahead {
+    /// For the journals in `dir`, just opened by fjall. To be called before anything is committed.
+    pub(crate) fn new(dir: &Path) -> Self {
+        let newest = journal::newest(dir);
+        let has_room = newest.as_ref().is_some_and(|(_, path)| match give_room(path) {
+            Ok(has_room) => has_room,
+            Err(error) => {
+                log::debug!("{} goes on to grow: {error}", path.display());
+                false
+            }
+        });
+        let appended = newest.filter(|_| !has_room).map(|(id, _)| id);
+        Self { dir: dir.to_owned(), appended, open: None, room: 0 }
+    }
+
+    /// Takes in that batches of so many bytes were written.
+    pub(crate) fn note_written(&mut self, bytes: u64) {
+        self.room = self.room.saturating_sub_unsigned(bytes);
+    }
+
+    /// Whether it is time to [`fill`](Self::fill).
+    pub(crate) fn is_low(&self) -> bool {
+        self.room < ROOM_LOW
+    }
+
+    /// Writes zeros. No batch may be written meanwhile. Returns what has to be synced for them.
+    pub(crate) fn fill(&mut self) -> io::Result<Option<&File>> {
+        let Some((id, path)) = journal::newest(&self.dir) else { return Ok(None) };
+        if self.appended == Some(id) {
+            // Not to be asked again soon.
+            self.room = i64::MAX;
+            return Ok(None);
+        }
+        if self.open.as_ref().is_none_or(|(open, _)| *open != id) {
+            self.open = Some((id, OpenOptions::new().write(true).open(&path)?));
+            self.room = 0;
+        }
+        let Some((_, file)) = &self.open else { return Ok(None) };
+        let space = rustix::fs::fstatvfs(file)?;
+        if space.f_bavail.saturating_mul(space.f_frsize) < FREE_MIN {
+            return Ok(None);
+        }
+        let len = file.metadata()?.len();
+        // Behind everything that was ever written: nothing can be there.
+        let start = seek(file, SeekFrom::Hole(0))?;
+        let end = len.min(start + FILL_LEN as u64);
+        if start >= end {
+            self.room = i64::MAX;
+            return Ok(None);
+        }
+        file.write_all_at(&vec![0; (end - start) as usize], start)?;
+        self.room = self.room.max(0) + (end - start) as i64;
+        Ok(Some(file))
+    }
+}
+
+/// Has fjall go on at the end of a journal that it would append to, and gives the file the length of those that fjall begins.
+/// Returns whether it has room then.
+fn give_room(path: &Path) -> io::Result<bool> {
+    let path = path.canonicalize()?;
+    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(number) = number.filter(|_| std::fs::read_link(entry.path()).is_ok_and(|to| to == path))
+        else {
+            continue;
+        };
+        // The same open file, so that what is set here holds for fjall.
+        let Ok(file) = pidfd_getfd(&this, number, PidfdGetfdFlags::empty()).map(File::from) else { continue };
+        let flags = fcntl_getfl(&file)?;
+        if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+            continue;
+        }
+        if !flags.contains(OFlags::APPEND) {
+            return Ok(file.metadata()?.len() >= JOURNAL_LEN);
+        }
+        let len = file.metadata()?.len();
+        if len >= JOURNAL_LEN {
+            return Ok(false);
+        }
+        seek(&file, SeekFrom::Start(len))?;
+        fcntl_setfl(&file, flags - OFlags::APPEND)?;
+        if fcntl_getfl(&file)?.contains(OFlags::APPEND) {
+            return Ok(false);
+        }
+        file.set_len(JOURNAL_LEN)?;
+        file.sync_all()?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// Length of the journals that fjall begins.
+const JOURNAL_LEN: u64 = 64 << 20;
+/// Zeros written at once.
+const FILL_LEN: usize = 1 << 20;
+/// With less room on the disk, others need it more.
+const FREE_MIN: u64 = 256 << 20;
+/// Where fewer are left more are written.
+const ROOM_LOW: i64 = 256 << 10;
