@@ -54,6 +54,8 @@ struct Segment {
     written: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Range<usize>>,
+    /// What was unsynced when the power went: written anew, it may change.
+    torn: Vec<Range<usize>>,
     is_sealed: bool,
     is_poisoned: bool,
 }
@@ -91,6 +93,7 @@ impl MemStore {
         }
         let Memory { segments, losses, .. } = &mut *memory;
         for segment in segments.values_mut() {
+            segment.torn.extend_from_slice(&segment.unsynced);
             segment.lose_unsynced(&mut rng, losses);
             segment.written = segment.durable.clone();
             segment.is_poisoned = false;
@@ -137,6 +140,13 @@ impl Memory {
 }
 
 impl Segment {
+    /// Whether these bytes would change durable ones, other than what a loss of power left of a write.
+    fn changes_durable(&self, offset: usize, bytes: &[u8]) -> bool {
+        let durable = self.durable.iter().skip(offset).zip(bytes);
+        let is_torn = |at: usize| self.torn.iter().any(|range| range.contains(&at));
+        durable.enumerate().any(|(at, (old, new))| old != new && !is_torn(offset + at))
+    }
+
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         if self.written.len() < end {
@@ -201,10 +211,7 @@ impl SegmentStore for MemStore {
         let mut fault = memory.fault(Action::Write);
         let content = memory.segment(segment)?;
         let end = offset as usize + bytes.len();
-        let durable_end = content.durable.len().min(end);
-        let changes_durable = (offset as usize) < durable_end
-            && content.durable[offset as usize..durable_end] != bytes[..durable_end - offset as usize];
-        if content.is_sealed || changes_durable {
+        if content.is_sealed || content.changes_durable(offset as usize, &bytes) {
             return Err(ChunkError::Overwrite { segment, offset });
         }
         if content.is_poisoned {

@@ -44,6 +44,7 @@ impl Master {
         metrics: Arc<Metrics>,
     ) -> Result<Self, MasterError> {
         crate::upgrade::count_usage(&*engine)?;
+        crate::redo::redo(&*engine, &*config.store)?;
         let key = Key::Volume.to_vec();
         let value = engine.get(&key)?.ok_or(MasterError::Empty)?;
         let mut volume: VolumeRecord = meta::value_decode(&key, &value).map_err(|damage| {

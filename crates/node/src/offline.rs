@@ -82,6 +82,8 @@ impl Offline {
         let store = VolumeStore::open(&volume, Arc::new(obs::Metrics::new()))?;
         let offline = Self { store, engine, volume, _lock: lock };
         offline.refuse_living_members()?;
+        // A loss of power may have come after the last mount.
+        master::redo(&*offline.engine, &offline.store).map_err(NodeError::from)?;
         Ok(offline)
     }
 

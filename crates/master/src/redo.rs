@@ -1,0 +1,80 @@
+//! What fsyncs logged of segments, put to its place when a volume is opened.
+//!
+//! An fsync of a few bytes waits for no sync of their segment: the batch that names them holds them, too, and the node deletes
+//! that once the segment is synced. After a loss of power the segment may lack them.
+
+use std::collections::BTreeSet;
+use std::io::{IoSlice, IoSliceMut};
+
+use chunk::{ChunkError, SegmentStore};
+use kv::{Batch, Engine, KeyRange};
+use meta::{Key, KeyKind, RedoRecord};
+use types::SegmentId;
+
+use crate::error::MasterError;
+
+/// Puts into the segments what they may lack, and deletes what was kept for it. All is durable when it returns; to be called before
+/// anybody reads segments.
+///
+/// What cannot be stored now is kept, with a line in the log, for the next opening. Nodes that go on to write to these segments are not
+/// disturbed: the same bytes are in the same place.
+///
+/// # Errors
+///
+/// Those of the engine.
+pub fn redo(engine: &dyn Engine, store: &dyn SegmentStore) -> Result<(), MasterError> {
+    let (start, end) = Key::range_of_kind(KeyKind::Redo);
+    let mut found: Vec<(Vec<u8>, SegmentId)> = Vec::new();
+    let mut failed: BTreeSet<SegmentId> = BTreeSet::new();
+    let mut written = 0;
+    kv::scan_all(engine, KeyRange::new(start, end), |(key, value)| {
+        let Some(Key::Redo(segment, offset)) = Key::from_slice(&key) else { return };
+        match meta::value_decode::<RedoRecord>(&key, &value) {
+            Ok(record) => match put(store, segment, offset, &record.bytes) {
+                Ok(is_new) => written += u64::from(is_new),
+                Err(error) => {
+                    log::error!("segment {segment} may lack bytes at {offset}: {error}");
+                    failed.insert(segment);
+                }
+            },
+            // Whoever reads these bytes compares them with their sums.
+            Err(damage) => log::error!("metadata: {damage}"),
+        }
+        found.push((key, segment));
+    })?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let segments: BTreeSet<SegmentId> = found.iter().map(|(_, segment)| *segment).collect();
+    for segment in segments {
+        match store.sync(segment) {
+            // Removed since: nothing names it.
+            Ok(()) | Err(ChunkError::Missing { .. }) => {}
+            Err(error) => {
+                log::error!("segment {segment} cannot be made durable: {error}");
+                failed.insert(segment);
+            }
+        }
+    }
+    let mut batch = Batch::new(engine.last_seq().next());
+    batch.deletes.extend(found.into_iter().filter(|(_, s)| !failed.contains(s)).map(|(key, _)| key));
+    if written > 0 {
+        log::info!("{written} writes that were only in the metadata are in their segments again");
+    }
+    if !batch.deletes.is_empty() {
+        engine.commit(batch)?;
+        engine.sync()?;
+    }
+    Ok(())
+}
+
+/// Returns whether the bytes were not there.
+fn put(store: &dyn SegmentStore, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<bool, ChunkError> {
+    let mut there = vec![0; bytes.len()];
+    match store.read_at(segment, offset, &mut [IoSliceMut::new(&mut there)]) {
+        Ok(()) if there == bytes => Ok(false),
+        Err(ChunkError::Missing { .. }) => Ok(false),
+        // Another run, or the end: a loss of power may leave anything where nothing was synced.
+        Ok(()) | Err(_) => store.write_at(segment, offset, &[IoSlice::new(bytes)]).map(|()| true),
+    }
+}
