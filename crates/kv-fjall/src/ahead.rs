@@ -127,8 +127,8 @@ fn give_room(path: &Path) -> io::Result<bool> {
 
 /// Length of the journals that fjall begins.
 const JOURNAL_LEN: u64 = 64 << 20;
-/// Zeros written at once.
-const FILL_LEN: usize = 1 << 20;
+/// Zeros written at once. Whoever syncs next waits for them: one in some hundreds.
+const FILL_LEN: usize = 4 << 20;
 /// With less room on the disk, others need it more.
 const FREE_MIN: u64 = 256 << 20;
 /// Where fewer are left more are written.
