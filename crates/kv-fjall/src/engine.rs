@@ -291,12 +291,19 @@ impl Engine for FjallEngine {
             let _writer = self.writer.lock();
             state.ahead.fill()
         };
-        // What cannot be written now costs time alone.
-        let synced = filled.and_then(|file| file.map_or(Ok(()), |file| file.sync_data()));
-        if let Err(error) = synced {
-            log::debug!("no room ahead in the journal: {error}");
+        match filled {
+            Ok(None) => Ok(()),
+            // It may be the first sync of this journal and takes the batches in it along: whoever syncs them next would not be told
+            // of the failure again.
+            Ok(Some(file)) => file.sync_data().map_err(|source| {
+                self.poison(EngineError::write("syncing the journal", &self.engine_dir, source))
+            }),
+            // What cannot be written now costs time alone.
+            Err(error) => {
+                log::debug!("no room ahead in the journal: {error}");
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn settle(&self) -> Result<()> {
