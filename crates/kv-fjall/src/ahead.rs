@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kv::{EngineError, Result};
 use rustix::{
     fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek},
     process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
@@ -34,17 +35,26 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// For the journals in `dir`, just opened by fjall. To be called before anything is committed.
-    pub(crate) fn new(dir: &Path) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// `Full`, `Io` where the journal cannot be synced: through fjall's own open file, which is not told of the failure again.
+    pub(crate) fn new(dir: &Path) -> Result<Self> {
         let newest = journal::newest(dir);
-        let has_room = newest.as_ref().is_some_and(|(_, path)| match give_room(path) {
-            Ok(has_room) => has_room,
-            Err(error) => {
-                log::debug!("{} goes on to grow: {error}", path.display());
-                false
+        let mut has_room = false;
+        if let Some((_, path)) = &newest {
+            match give_room(path) {
+                Ok(None) => {}
+                Ok(Some(file)) => {
+                    let synced = file.sync_all();
+                    synced.map_err(|source| EngineError::write("syncing the journal", path, source))?;
+                    has_room = true;
+                }
+                Err(error) => log::debug!("{} goes on to grow: {error}", path.display()),
             }
-        });
+        }
         let appended = newest.filter(|_| !has_room).map(|(id, _)| id);
-        Self { dir: dir.to_owned(), appended, open: None, room: 0 }
+        Ok(Self { dir: dir.to_owned(), appended, open: None, room: 0 })
     }
 
     /// Takes in that batches of so many bytes were written.
@@ -89,8 +99,8 @@ impl Ahead {
 }
 
 /// Has fjall go on at the end of a journal that it would append to, and gives the file the length of those that fjall begins.
-/// Returns whether it has room then.
-fn give_room(path: &Path) -> io::Result<bool> {
+/// Returns the file if it has room then; it is to be synced.
+fn give_room(path: &Path) -> io::Result<Option<File>> {
     let path = path.canonicalize()?;
     let this = pidfd_open(getpid(), PidfdFlags::empty())?;
     for entry in std::fs::read_dir("/proc/self/fd")? {
@@ -106,23 +116,22 @@ fn give_room(path: &Path) -> io::Result<bool> {
         if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
             continue;
         }
-        if !flags.contains(OFlags::APPEND) {
-            return Ok(file.metadata()?.len() >= JOURNAL_LEN);
-        }
         let len = file.metadata()?.len();
+        if !flags.contains(OFlags::APPEND) {
+            return Ok(Some(file).filter(|_| len >= JOURNAL_LEN));
+        }
         if len >= JOURNAL_LEN {
-            return Ok(false);
+            return Ok(None);
         }
         seek(&file, SeekFrom::Start(len))?;
         fcntl_setfl(&file, flags - OFlags::APPEND)?;
         if fcntl_getfl(&file)?.contains(OFlags::APPEND) {
-            return Ok(false);
+            return Ok(None);
         }
         file.set_len(JOURNAL_LEN)?;
-        file.sync_all()?;
-        return Ok(true);
+        return Ok(Some(file));
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Length of the journals that fjall begins.

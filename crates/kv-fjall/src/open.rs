@@ -61,7 +61,7 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
     };
     refuse_unless_newer(Mark { seq: stored.seq, generation: stored.generation }, claim)?;
 
-    let ahead = Ahead::new(&engine_dir);
+    let ahead = Ahead::new(&engine_dir)?;
     let claimed = Reserved { generation: claim.generation, contents_crc: 0, ..stored };
     guarded(During::Write, "writing the claim", &engine_dir, || {
         let mut batch = database.batch().durability(Some(PersistMode::SyncAll));
