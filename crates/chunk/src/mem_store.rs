@@ -14,7 +14,7 @@ use crate::{ChunkError, Damage};
 
 /// Keeps segments in memory. Clones share them.
 ///
-/// Stricter than a disk: it refuses to change durable bytes and to write to a sealed segment.
+/// Stricter than a disk: it refuses to change durable bytes and to write others to a sealed segment.
 #[derive(Clone, Default)]
 pub struct MemStore(Arc<Mutex<Memory>>);
 
@@ -54,7 +54,7 @@ struct Segment {
     written: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Range<usize>>,
-    /// What was unsynced when the power went: written anew, it may change.
+    /// What was unsynced when the power went or a sync failed: written anew, it may change.
     torn: Vec<Range<usize>>,
     is_sealed: bool,
     is_poisoned: bool,
@@ -93,11 +93,15 @@ impl MemStore {
         }
         let Memory { segments, losses, .. } = &mut *memory;
         for segment in segments.values_mut() {
-            segment.torn.extend_from_slice(&segment.unsynced);
             segment.lose_unsynced(&mut rng, losses);
             segment.written = segment.durable.clone();
             segment.is_poisoned = false;
         }
+    }
+
+    /// All processes that use it end, and others come: these know of no failed sync, and read what it was to cover.
+    pub fn forget_failures(&self) {
+        self.0.lock().segments.values_mut().for_each(|segment| segment.is_poisoned = false);
     }
 
     /// Flips a bit of a stored byte, as a bad disk does.
@@ -147,6 +151,11 @@ impl Segment {
         durable.enumerate().any(|(at, (old, new))| old != new && !is_torn(offset + at))
     }
 
+    /// Whether these bytes are there already, durably.
+    fn has_durable(&self, offset: usize, bytes: &[u8]) -> bool {
+        self.durable.get(offset..offset + bytes.len()) == Some(bytes)
+    }
+
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         if self.written.len() < end {
@@ -172,6 +181,7 @@ impl Segment {
 
     /// Of each unsynced write all, nothing or some sectors become durable.
     fn lose_unsynced(&mut self, rng: &mut Rng, losses: &mut Losses) {
+        self.torn.extend_from_slice(&self.unsynced);
         for range in std::mem::take(&mut self.unsynced) {
             let kept_of_16 = *rng.choice(&[0, 8, 15, 16]).unwrap_or(&0);
             let mut start = range.start;
@@ -211,7 +221,8 @@ impl SegmentStore for MemStore {
         let mut fault = memory.fault(Action::Write);
         let content = memory.segment(segment)?;
         let end = offset as usize + bytes.len();
-        if content.is_sealed || content.changes_durable(offset as usize, &bytes) {
+        let has_durable = content.has_durable(offset as usize, &bytes);
+        if content.is_sealed && !has_durable || content.changes_durable(offset as usize, &bytes) {
             return Err(ChunkError::Overwrite { segment, offset });
         }
         if content.is_poisoned {
@@ -225,7 +236,9 @@ impl SegmentStore for MemStore {
         if fault.is_some() {
             bytes.truncate(bytes.len() / 2);
         }
-        content.write(offset as usize, &bytes);
+        if !has_durable {
+            content.write(offset as usize, &bytes);
+        }
         memory.losses.failures += u64::from(is_full);
         fault.map_or(Ok(()), |fault| Err(fault.into_error(Action::Write, segment)))
     }
