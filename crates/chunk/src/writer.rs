@@ -5,7 +5,7 @@
 //! 1. A place in a segment is written once. A segment whose write or sync failed takes no more; what earlier
 //!    syncs covered stays good.
 //! 2. Every appended extent is in the list of unsynced writes until a sync covered it or was found to have
-//!    failed; then it is reported as [`Lost`], once.
+//!    failed; then it is reported as [`Lost`], once, unless a [`Redo`] of it was taken.
 //! 3. A sync covers the writes up to its plan's watermark only, whatever is appended meanwhile.
 //! 4. Every unsynced write is fresh or redone, never both; what was redone is told once, after the sync that covered it.
 //!
@@ -157,8 +157,8 @@ pub struct SyncFailure {
     pub segment: SegmentId,
     /// Why.
     pub error: ChunkError,
-    /// All writes to it that no earlier sync covered, also those behind the plan's watermark. Empty if an
-    /// earlier outcome reported them.
+    /// All writes to it that no earlier sync covered and no [`Redo`] was taken of, also those behind the plan's watermark.
+    /// Empty if an earlier outcome reported them.
     pub lost: Vec<Lost>,
 }
 
@@ -560,15 +560,15 @@ impl SegmentWriter {
         let mut lost = Vec::with_capacity(writes.len());
         for (sequence, write) in writes {
             // What is kept of it elsewhere stays there: it may be all there is.
+            self.unsynced_bytes -= u64::from(write.extent.len());
             if self.redone.remove(&sequence).is_none() {
                 forget_fresh(&mut self.fresh, write.ino, sequence);
+                lost.push(write);
             }
-            lost.push(write);
         }
         if self.redone.is_empty() {
             self.redone_bytes = 0;
         }
-        self.unsynced_bytes -= lost.iter().map(|write| u64::from(write.extent.len())).sum::<u64>();
         SyncFailure { segment, error, lost }
     }
 }

@@ -330,12 +330,14 @@ fn redos_are_told_once_after_the_sync_that_covers_them() {
     assert!(sync(&mut writer, &store).is_empty());
     assert_eq!(writer.take_redone_synced(), [(SegmentId(1), second.offset)]);
     assert_eq!((writer.redone_bytes(), writer.take_redone_synced()), (0, vec![]));
-    // After a failed sync what is kept of the writes stays.
+    // After a failed sync what is kept of the writes stays, and they are not lost.
     writer.append(INO, 200, &[b"third"]).unwrap();
     assert_eq!(writer.take_redo(INO, 4096).unwrap().len(), 1);
+    let fourth = writer.append(Ino(7), 0, &[b"fourth"]).unwrap();
     store.fail(Action::Sync, 0, Fault::Io);
-    assert_eq!(sync(&mut writer, &store).len(), 1);
-    assert_eq!((writer.redone_bytes(), writer.take_redone_synced()), (0, vec![]));
+    let [failure] = &sync(&mut writer, &store)[..] else { panic!("one") };
+    assert_eq!(failure.lost, [Lost { ino: Ino(7), extent: fourth[0].clone() }]);
+    assert_eq!((writer.redone_bytes(), writer.take_redone_synced(), writer.unsynced_bytes()), (0, vec![], 0));
 }
 
 /// Goal: the next segment is there before it is needed, and nothing is left of one that is not. Method: appends in a store that
