@@ -26,8 +26,8 @@ use crate::journal;
 #[derive(Debug)]
 pub(crate) struct Ahead {
     dir: PathBuf,
-    /// A journal that fjall appends to: it gets no zeros.
-    appended: Option<u64>,
+    /// A journal that fjall appends to, or that was copied with holes: it gets no zeros.
+    bare: Option<u64>,
     open: Option<(u64, File)>,
     /// Zeros left behind the last batch, about; less than 0 where batches went on beyond them.
     room: i64,
@@ -53,8 +53,8 @@ impl Ahead {
                 Err(error) => log::debug!("{} goes on to grow: {error}", path.display()),
             }
         }
-        let appended = newest.filter(|_| !has_room).map(|(id, _)| id);
-        Ok(Self { dir: dir.to_owned(), appended, open: None, room: 0 })
+        let bare = newest.filter(|_| !has_room).map(|(id, _)| id);
+        Ok(Self { dir: dir.to_owned(), bare, open: None, room: 0 })
     }
 
     /// Takes in that batches of so many bytes were written.
@@ -70,13 +70,12 @@ impl Ahead {
     /// Writes zeros. No batch may be written meanwhile. Returns what has to be synced for them.
     pub(crate) fn fill(&mut self) -> io::Result<Option<&File>> {
         let Some((id, path)) = journal::newest(&self.dir) else { return Ok(None) };
-        if self.appended == Some(id) {
-            // Not to be asked again soon.
-            self.room = i64::MAX;
+        if self.bare == Some(id) {
+            self.room = ASKED_AGAIN;
             return Ok(None);
         }
         if self.open.as_ref().is_none_or(|(open, _)| *open != id) {
-            self.open = Some((id, OpenOptions::new().write(true).open(&path)?));
+            self.open = Some((id, OpenOptions::new().read(true).write(true).open(&path)?));
             self.room = 0;
         }
         let Some((_, file)) = &self.open else { return Ok(None) };
@@ -85,14 +84,21 @@ impl Ahead {
             return Ok(None);
         }
         let len = file.metadata()?.len();
-        // Behind everything that was ever written: nothing can be there.
+        // Behind everything that was ever written, unless the file is a sparse copy: there zeros amid a batch are holes, too.
         let start = seek(file, SeekFrom::Hole(0))?;
         let end = len.min(start + FILL_LEN as u64);
         if start >= end {
-            self.room = i64::MAX;
+            self.room = ASKED_AGAIN;
             return Ok(None);
         }
-        file.write_all_at(&vec![0; (end - start) as usize], start)?;
+        let mut there = vec![0; (end - start) as usize];
+        file.read_exact_at(&mut there, start)?;
+        if there.iter().any(|byte| *byte != 0) {
+            self.bare = Some(id);
+            self.room = ASKED_AGAIN;
+            return Ok(None);
+        }
+        file.write_all_at(&there, start)?;
         self.room = self.room.max(0) + (end - start) as i64;
         Ok(Some(file))
     }
@@ -140,5 +146,7 @@ const JOURNAL_LEN: u64 = 64 << 20;
 const FILL_LEN: usize = 4 << 20;
 /// With less room on the disk, others need it more.
 const FREE_MIN: u64 = 256 << 20;
+/// A journal that gets none is looked at again after as many bytes: the next may have begun.
+const ASKED_AGAIN: i64 = 4 << 20;
 /// Where fewer are left more are written.
 const ROOM_LOW: i64 = 256 << 10;

@@ -6,13 +6,14 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use kv::{Claim, Engine};
+use kv::{Batch, Claim, Engine};
 use kv_fjall::{FjallEngine, Options};
+use rustix::fs::SeekFrom;
 
 mod common;
 
@@ -129,4 +130,52 @@ fn a_journal_that_goes_on_has_room_ahead() {
     let engine = FjallEngine::open(&dir, OPTIONS, Claim::new(50)).unwrap();
     assert_eq!(engine.last_seq().0, 24);
     (1..=24).for_each(|seq| assert!(engine.get(&common::key(seq)).unwrap().is_some(), "{seq}"));
+}
+
+/// Goal: a volume that a copy has made sparse loses nothing to zeros ahead. Method: a value of zeros becomes a hole of the journal,
+/// with batches behind it.
+#[test]
+fn a_journal_with_holes_amid_its_batches_stays_whole() {
+    let scratch = common::Scratch::new("holes");
+    let dir = scratch.path().join("volume");
+    let options = Options { journal_bytes: 1 << 20, ..OPTIONS };
+    let open = |generation| FjallEngine::open(&dir, options, Claim::new(generation)).unwrap();
+    let put = |engine: &FjallEngine, value: &[u8]| {
+        let seq = engine.last_seq().next();
+        let puts = vec![(common::key(seq.0), value.to_vec())];
+        engine.commit(Batch { puts, ..Batch::new(seq) }).unwrap();
+        engine.sync().unwrap();
+        engine.prepare().unwrap();
+    };
+    let engine = open(1);
+    put(&engine, &[1; 100]);
+    put(&engine, &[0; 256 << 10]);
+    put(&engine, &[3; 100]);
+    engine.settle().unwrap();
+    drop(engine);
+    let [journal] = &journals(&dir)[..] else { panic!("{:?}", journals(&dir)) };
+    make_sparse(journal);
+
+    let engine = open(2);
+    let journal = fs::File::open(journal).unwrap();
+    assert!(rustix::fs::seek(&journal, SeekFrom::Hole(0)).unwrap() < 256 << 10, "a hole in the second batch");
+    (4..=6).for_each(|byte| put(&engine, &[byte; 100]));
+    engine.settle().unwrap();
+    drop(engine);
+    let engine = open(3);
+    assert_eq!(engine.last_seq().0, 6);
+    (3..=6).for_each(|seq| {
+        assert_eq!(engine.get(&common::key(seq)).unwrap(), Some(vec![seq as u8; 100]), "{seq}");
+    });
+}
+
+/// Copies a file over itself as `cp --sparse=always` does.
+fn make_sparse(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    fs::remove_file(path).unwrap();
+    let file = fs::File::create(path).unwrap();
+    for (at, block) in bytes.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0)) {
+        file.write_all_at(block, at as u64 * 4096).unwrap();
+    }
+    file.set_len(bytes.len() as u64).unwrap();
 }
