@@ -174,7 +174,8 @@ fn make_sparse(path: &Path) {
     let bytes = fs::read(path).unwrap();
     fs::remove_file(path).unwrap();
     let file = fs::File::create(path).unwrap();
-    for (at, block) in bytes.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0)) {
+    for (at, block) in bytes.chunks(4096).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+    {
         file.write_all_at(block, at as u64 * 4096).unwrap();
     }
     file.set_len(bytes.len() as u64).unwrap();
