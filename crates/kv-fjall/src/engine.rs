@@ -24,7 +24,7 @@ use crate::{
     ahead::Ahead,
     failure::{During, explain_background, guarded},
     journal::JournalSync,
-    manifest, open,
+    manifest, open, retire,
 };
 
 /// A volume in a directory, on fjall.
@@ -329,7 +329,14 @@ impl Engine for FjallEngine {
 
     fn close(self: Box<Self>) -> Result<()> {
         self.sync()?;
-        self.settle()
+        self.settle()?;
+        let newest = Reserved { seq: self.last_seq(), generation: self.generation, contents_crc: 0 };
+        let Self { keyspace, database, engine_dir, _lock, .. } = *self;
+        // Everything is durable: what fails now costs the next opening time alone.
+        if let Err(error) = retire::end(database, keyspace, &engine_dir, &newest) {
+            log::warn!("journals are left to read: {error}");
+        }
+        Ok(())
     }
 }
 

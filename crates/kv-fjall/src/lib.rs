@@ -37,6 +37,7 @@ mod journal;
 mod manifest;
 mod open;
 mod options;
+mod retire;
 
 pub use engine::FjallEngine;
 pub use options::Options;

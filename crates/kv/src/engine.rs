@@ -255,9 +255,9 @@ pub trait Engine: Send + Sync {
     /// As [`get`](Self::get), where it cannot be told what there is to read.
     fn verify(&self, pace: &mut Pace<'_>) -> Result<Vec<EngineError>>;
 
-    /// Syncs, ends the engine's threads and gives the volume free.
+    /// Syncs, settles, ends the engine's threads, leaves the volume as the next opening goes on with it fastest, and gives it free.
     ///
-    /// Dropping the engine does the same without the sync and without an answer.
+    /// Dropping the engine ends the threads and gives the volume free, no more.
     ///
     /// # Errors
     ///
