@@ -99,7 +99,7 @@ impl Master {
         master.load_limits()?;
         let own = vec![own_write(Key::Volume, &master.volume)];
         master.commit(NodeId(0), &[], own)?;
-        master.engine.sync()?;
+        master.engine.sync().and_then(|_| master.engine.settle())?;
         let members = master.stored_members();
         master.expect_members(members);
         master.look_for_segments();

@@ -60,7 +60,7 @@ pub(crate) struct Service {
 struct Held {
     threads: Vec<JoinHandle<()>>,
     listener: Arc<Listener>,
-    engine: Arc<dyn Engine>,
+    engine: Arc<FjallEngine>,
     _lock: MasterLock,
 }
 
@@ -72,7 +72,7 @@ impl Service {
             std::fs::metadata(volume.path()).map_err(|source| NodeError::io("examine the volume", source))?;
         let since = Instant::now();
         volume.raise_version()?;
-        let engine = open_engine(volume)?;
+        let engine = Arc::new(open_engine(volume)?);
         let opened = since.elapsed();
         if engine.last_seq() == Seq(0) {
             Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
@@ -86,7 +86,7 @@ impl Service {
             store: Arc::clone(&shell.store),
         };
         let clock = clock::for_master();
-        let master = Master::open(clock, Arc::clone(&engine), config, Arc::clone(&shell.metrics))?;
+        let master = Master::open(clock, engine.clone(), config, Arc::clone(&shell.metrics))?;
         log::info!(
             "this node is master under epoch {}: metadata opened in {} ms, taken over in {} ms",
             master.epoch(),
@@ -124,7 +124,7 @@ impl Service {
         self: &Arc<Self>,
         shell: &Arc<Shell>,
         listener: &Arc<Listener>,
-        engine: &Arc<dyn Engine>,
+        engine: &Arc<FjallEngine>,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), NodeError> {
         let (service, node, listener) = (Arc::clone(self), Arc::clone(shell), Arc::clone(listener));
@@ -160,16 +160,20 @@ impl Service {
             join(thread);
         }
         drop(self.master.lock().take());
-        if let Err(error) = held.engine.sync().and_then(|_| held.engine.settle()) {
+        let mut shared = held.engine;
+        let engine = loop {
+            match Arc::try_unwrap(shared) {
+                Ok(engine) => break engine,
+                // A scrub reads from it until it sees that it is to end.
+                Err(still) => shared = still,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        // The engine's threads end with it, before the lock is given up.
+        if let Err(error) = Box::new(engine).close() {
             log::error!("the last sync of the metadata failed: {}", describe(&error));
         }
         keep_reserve(shell);
-        // A scrub reads from it until it sees that it is to end.
-        while Arc::strong_count(&held.engine) > 1 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // The engine's threads end with it, before the lock is given up.
-        drop(held.engine);
         drop(held.listener);
         log::info!("this node is no longer master");
     }
@@ -192,7 +196,7 @@ impl Service {
     /// The engine, unless stopped. Who has it gives it up soon after [`is_stopping`](Self::is_stopping): the volume stays
     /// locked until then.
     pub fn engine(&self) -> Option<Arc<dyn Engine>> {
-        self.held.lock().as_ref().map(|held| Arc::clone(&held.engine))
+        self.held.lock().as_ref().map(|held| Arc::clone(&held.engine) as Arc<dyn Engine>)
     }
 
     /// The master's own figures: epoch, members, and stored bytes and inodes.
@@ -647,7 +651,7 @@ fn is_deleted(store: &dyn SegmentStore, segment: SegmentId) -> bool {
 }
 
 /// Opens the engine under the next generation.
-pub(crate) fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError> {
+pub(crate) fn open_engine(volume: &Volume) -> Result<FjallEngine, NodeError> {
     let total_bytes = volume.space()?.total_bytes;
     let options = kv_fjall::Options {
         memtable_bytes: (total_bytes / 64).clamp(1 << 20, 16 << 20),
@@ -657,7 +661,7 @@ pub(crate) fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError>
     let mut released = false;
     loop {
         match FjallEngine::open(&volume.meta_dir(), options, Claim::new(generation)) {
-            Ok(engine) => return Ok(Arc::new(engine)),
+            Ok(engine) => return Ok(engine),
             // We hold the master's lock: whoever recorded a greater one is master no more.
             Err(EngineError::Fenced { stored, .. }) if stored.0 >= generation => generation = stored.0 + 1,
             Err(EngineError::Full { .. }) if !released => {
