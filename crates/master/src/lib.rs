@@ -33,6 +33,6 @@ mod view;
 
 pub use error::MasterError;
 pub use quota::AccountStatus;
-pub use redo::redo;
+pub use redo::{put_back, redo};
 pub use sharers::files_naming;
 pub use state::{Clock, Config, Master, MemberStatus, Output, PeerId};

@@ -1,17 +1,18 @@
 //! What fsyncs logged of segments, put to its place when a volume is opened.
 //!
 //! An fsync of a few bytes waits for no sync of their segment: the batch that names them holds them, too, and the node deletes
-//! that once the segment is synced. After a loss of power the segment may lack them.
+//! that once the segment is synced. After a loss of power the segment may lack them; and where a node has died nobody deletes them.
 
 use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
 
 use chunk::{ChunkError, SegmentStore};
 use kv::{Batch, Engine, KeyRange};
-use meta::{Key, KeyKind, RedoRecord};
-use types::SegmentId;
+use meta::{Key, KeyKind, RedoRecord, SegmentRange};
+use types::{NodeId, SegmentId};
 
 use crate::error::MasterError;
+use crate::state::{Clock, Master, Output};
 
 /// Puts into the segments what they may lack, and deletes what was kept for it. All is durable when it returns; to be called before
 /// anybody reads segments.
@@ -23,13 +24,37 @@ use crate::error::MasterError;
 ///
 /// Those of the engine.
 pub fn redo(engine: &dyn Engine, store: &dyn SegmentStore) -> Result<(), MasterError> {
+    let stored = put_back(engine, store, &[])?;
+    if !stored.is_empty() {
+        let mut batch = Batch::new(engine.last_seq().next());
+        batch.deletes.extend(stored.iter().map(|key| key.to_vec()));
+        engine.commit(batch)?;
+        engine.sync()?;
+    }
+    Ok(())
+}
+
+/// Puts into the segments what they may lack, but of those that are `spared`, and returns the keys of what is durable there now. May
+/// run beside a master, and on segments that are written to: see [`redo`].
+///
+/// # Errors
+///
+/// Those of the engine.
+pub fn put_back(
+    engine: &dyn Engine,
+    store: &dyn SegmentStore,
+    spared: &[SegmentRange],
+) -> Result<Vec<Key>, MasterError> {
     let (start, end) = Key::range_of_kind(KeyKind::Redo);
-    let mut found: Vec<(Vec<u8>, SegmentId)> = Vec::new();
+    let mut found: Vec<(Key, SegmentId)> = Vec::new();
     let mut failed: BTreeSet<SegmentId> = BTreeSet::new();
     let mut written = 0;
-    kv::scan_all(engine, KeyRange::new(start, end), |(key, value)| {
-        let Some(Key::Redo(segment, offset)) = Key::from_slice(&key) else { return };
-        match meta::value_decode::<RedoRecord>(&key, &value) {
+    kv::scan_all(engine, KeyRange::new(start, end), |(bytes, value)| {
+        let Some(key @ Key::Redo(segment, offset)) = Key::from_slice(&bytes) else { return };
+        if spared.iter().any(|range| range.contains(segment)) {
+            return;
+        }
+        match meta::value_decode::<RedoRecord>(&bytes, &value) {
             Ok(record) => match put(store, segment, offset, &record.bytes) {
                 Ok(is_new) => written += u64::from(is_new),
                 Err(error) => {
@@ -45,9 +70,6 @@ pub fn redo(engine: &dyn Engine, store: &dyn SegmentStore) -> Result<(), MasterE
         }
         found.push((key, segment));
     })?;
-    if found.is_empty() {
-        return Ok(());
-    }
     let segments: BTreeSet<SegmentId> = found.iter().map(|(_, segment)| *segment).collect();
     for segment in segments {
         match store.sync(segment) {
@@ -59,16 +81,28 @@ pub fn redo(engine: &dyn Engine, store: &dyn SegmentStore) -> Result<(), MasterE
             }
         }
     }
-    let mut batch = Batch::new(engine.last_seq().next());
-    batch.deletes.extend(found.into_iter().filter(|(_, s)| !failed.contains(s)).map(|(key, _)| key));
     if written > 0 {
         log::info!("{written} writes that were only in the metadata are in their segments again");
     }
-    if !batch.deletes.is_empty() {
-        engine.commit(batch)?;
-        engine.sync()?;
+    found.retain(|(_, segment)| !failed.contains(segment));
+    Ok(found.into_iter().map(|(key, _)| key).collect())
+}
+
+impl Master {
+    /// Memberships have ended: nobody else deletes what their fsyncs logged.
+    pub(crate) fn redo_of_the_dead(&mut self) {
+        self.outputs.push_back(Output::PutBack { spared: self.owned_segments().into_ranges() });
     }
-    Ok(())
+
+    /// What [`Output::PutBack`] asked for is durable in its segments.
+    pub fn were_put_back(&mut self, clock: Clock, keys: Vec<Key>) {
+        self.clock = clock;
+        let own = keys.into_iter().map(|key| (key, None)).collect();
+        if let Err(error) = self.commit(NodeId(0), &[], own) {
+            self.fail(format!("what was kept of segments could not be removed: {error:?}"));
+        }
+        self.settle();
+    }
 }
 
 /// Returns whether the bytes were not there.

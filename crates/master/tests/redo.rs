@@ -6,9 +6,10 @@ mod common;
 use std::io::{IoSlice, IoSliceMut};
 
 use chunk::{Action, Fault, MemStore, SegmentStore};
-use common::Rig;
+use common::{A, B, Rig};
+use master::Output;
 use meta::{Key, RedoRecord};
-use types::SegmentId;
+use types::{NodeId, SegmentId};
 
 const SEGMENT: SegmentId = SegmentId(1);
 const BYTES: &[u8] = &[7; 5000];
@@ -73,4 +74,40 @@ fn what_cannot_be_decoded_is_left_for_a_check() {
         master::redo(&*rig.engine, &store).unwrap();
         assert!(is_kept(&rig));
     }
+}
+
+/// Goal: what fsyncs of a node that died logged does not stay, and what others logged does. Method: one of two nodes dies.
+#[test]
+fn what_a_dead_member_logged_is_put_back_and_that_of_others_kept() {
+    let (mut rig, store) = (Rig::new(), MemStore::new());
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    let (of_a, of_b) = (rig.reserve(A, 4), rig.reserve(B, 4));
+    let mut batch = kv::Batch::new(rig.engine.last_seq().next());
+    for segment in [of_a, of_b] {
+        store.create(segment).unwrap();
+        let key = Key::Redo(segment, 0).to_vec();
+        let value = meta::value_encode(&key, &RedoRecord { bytes: BYTES.into() });
+        batch.puts.push((key, value));
+    }
+    rig.engine.commit(batch).unwrap();
+    let spared = |outputs: &[Output]| {
+        outputs.iter().find_map(|output| match output {
+            Output::PutBack { spared } => Some(spared.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(spared(&rig.wait()), None);
+
+    rig.master.disconnected(rig.clock(), A, true);
+    let spared = spared(&rig.wait()).unwrap();
+    let keys = master::put_back(&*rig.engine, &store, &spared).unwrap();
+    assert_eq!(keys, [Key::Redo(of_a, 0)]);
+    rig.master.were_put_back(rig.clock(), keys);
+    rig.outputs();
+    assert!(rig.value(Key::Redo(of_a, 0)).is_none() && rig.value(Key::Redo(of_b, 0)).is_some());
+    store.crash(1);
+    let mut bytes = vec![0; BYTES.len()];
+    store.read_at(of_a, 0, &mut [IoSliceMut::new(&mut bytes)]).unwrap();
+    assert_eq!(bytes, BYTES);
 }

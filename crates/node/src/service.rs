@@ -15,7 +15,7 @@ use chunk::{ChunkError, SegmentStore};
 use kv::{Claim, Engine, EngineError, Seq};
 use kv_fjall::FjallEngine;
 use master::{AccountStatus, Master, MasterError, MemberStatus, Output, PeerId};
-use meta::Limits;
+use meta::{Limits, SegmentRange};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
@@ -287,6 +287,7 @@ impl Service {
             Output::Sync { job } => self.syncs.push(job),
             Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
             Output::TrimSegments { list } => self.segment_jobs.push(SegmentJob::Trim(list)),
+            Output::PutBack { spared } => self.segment_jobs.push(SegmentJob::PutBack(spared)),
             Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
             Output::FindFiles { list, everywhere } => {
                 self.segment_jobs.push(SegmentJob::FindFiles(list, everywhere))
@@ -501,6 +502,7 @@ impl Service {
                     self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
                 }
                 SegmentJob::Trim(list) => trim_segments(&*shell.store, &list),
+                SegmentJob::PutBack(spared) => self.put_back(&*shell.store, &spared),
                 SegmentJob::FindFiles(list, everywhere) => {
                     let files = match self.engine().filter(|_| everywhere) {
                         Some(engine) => self.find_sharers(&*engine, list),
@@ -520,6 +522,17 @@ impl Service {
                 },
             }
             shell.pump(Work::OfMaster);
+        }
+    }
+
+    /// Puts into segments what fsyncs of nodes that are gone logged.
+    fn put_back(&self, store: &dyn SegmentStore, spared: &[SegmentRange]) {
+        let Some(engine) = self.engine() else { return };
+        match master::put_back(&*engine, store, spared) {
+            Ok(keys) if keys.is_empty() => {}
+            Ok(keys) => drop(self.with_master(|master, clock| master.were_put_back(clock, keys))),
+            // The next opening does it.
+            Err(error) => log::warn!("what fsyncs logged cannot be read: {}", describe(&error)),
         }
     }
 
@@ -579,6 +592,8 @@ enum SegmentJob {
     Delete(Vec<SegmentId>),
     /// What is reserved behind the end of these given back.
     Trim(Vec<SegmentId>),
+    /// What fsyncs logged put into the segments, but for these.
+    PutBack(Vec<SegmentRange>),
     /// All of them listed.
     List,
     /// The files found that these were written for, or that name them at all.
