@@ -23,23 +23,34 @@ pub(crate) fn with_bytes<R>(
     take: impl FnOnce(Option<&[u8]>) -> R,
 ) -> R {
     BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        buffer.resize(job.len, 0);
-        let filled = fill(store, job, buffer);
+        if buffer.len() < job.len {
+            buffer.resize(job.len, 0);
+        }
+        let bytes = &mut buffer[..job.len];
+        let filled = fill(store, job, bytes);
         let taken = match filled {
-            Ok(()) => take(Some(buffer)),
+            Ok(()) => take(Some(bytes)),
             Err(error) => {
                 report(metrics, job, &error);
                 take(None)
             }
         };
+        buffer.truncate(KEPT_BYTES_MAX);
         buffer.shrink_to(KEPT_BYTES_MAX);
         taken
     })
 }
 
-/// Holes stay the zeros that `out` holds.
+/// Fills all of `out`: what is in no part with zeros first, for an earlier read has left its bytes there.
 fn fill(store: &dyn SegmentStore, job: &ReadJob, out: &mut [u8]) -> Result<(), ChunkError> {
+    let mut filled = 0;
+    for (at, extent) in &job.parts {
+        if *at > filled {
+            out[filled..*at].fill(0);
+        }
+        filled = filled.max(*at + extent.len() as usize);
+    }
+    out[filled..].fill(0);
     for (at, extent) in &job.parts {
         let len = extent.len() as usize;
         read_extent(store, job.ino, extent, extent.range(), &mut out[*at..*at + len])?;

@@ -6,8 +6,8 @@ use chunk::{ExtentMap, SegmentStore};
 use kv::{Engine, Pace, RESERVED_KEY};
 use meta::{
     Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, Limits, MemberRecord,
-    OrphanRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount, UsageRecord, VolumeRecord,
-    Xattrs, value_decode,
+    OrphanRecord, RedoRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount, UsageRecord,
+    VolumeRecord, Xattrs, value_decode,
 };
 use types::{Charge, Decode, Ino, Name, NodeId, SegmentId};
 
@@ -233,14 +233,7 @@ impl Facts {
                 self.node(ino).has_xattrs_key = true;
                 let _: Option<Vec<(Name, Box<[u8]>)>> = self.decode(key, value);
             }
-            Key::Orphan(ino) => {
-                self.report.counts.orphans += 1;
-                // One of an inode that is not there is found where that is.
-                self.node(ino);
-                if let Some(OrphanRecord { holders }) = self.decode(key, value) {
-                    self.orphans.insert(ino, holders);
-                }
-            }
+            Key::Orphan(ino) => self.take_orphan(key, value, ino),
             Key::Member(node) => {
                 self.report.counts.members += 1;
                 self.check_node(typed, node);
@@ -271,8 +264,21 @@ impl Facts {
                 self.has_totals = true;
                 self.totals = self.decode(key, value);
             }
+            Key::Redo(segment, _) => {
+                self.check_segment(typed, None, segment);
+                let _: Option<RedoRecord> = self.decode(key, value);
+            }
             // Decoded before.
             Key::Volume => self.has_volume = true,
+        }
+    }
+
+    fn take_orphan(&mut self, key: &[u8], value: &[u8], ino: Ino) {
+        self.report.counts.orphans += 1;
+        // One of an inode that is not there is found where that is.
+        self.node(ino);
+        if let Some(OrphanRecord { holders }) = self.decode(key, value) {
+            self.orphans.insert(ino, holders);
         }
     }
 
@@ -456,7 +462,7 @@ pub(crate) fn ino_of(key: Key) -> Option<Ino> {
         | Key::Xattrs(ino)
         | Key::Orphan(ino) => Some(ino),
         Key::Entry(dir, _) => Some(dir),
-        Key::Member(_) | Key::OpResult(..) | Key::Segment(_) => None,
+        Key::Member(_) | Key::OpResult(..) | Key::Segment(_) | Key::Redo(..) => None,
         Key::Totals | Key::Usage(_) | Key::Limits(_) | Key::Volume => None,
     }
 }

@@ -10,7 +10,7 @@ use chunk::{ExtentMap, SegmentStore};
 use kv::{Direction, Engine, KeyRange, Pace, RESERVED_KEY, ScanLimit};
 use meta::{
     Body, Child, Content, Damage, Dirent, FileKind, Key, KeyText, Limits, MemberRecord, OrphanRecord,
-    ResultRecord, SegmentRecord, StoredInode, Totals, UsageRecord, VolumeRecord, value_decode,
+    RedoRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageRecord, VolumeRecord, value_decode,
 };
 use types::{Ino, Name};
 
@@ -167,6 +167,7 @@ impl Records {
             | Key::Totals
             | Key::Usage(_)
             | Key::Limits(_)
+            | Key::Redo(..)
             | Key::Volume => {}
         }
     }
@@ -198,6 +199,7 @@ fn extents_of(typed: Key, key: &[u8], value: &[u8]) -> Result<Option<(Ino, Exten
         Key::Usage(_) => value_decode::<UsageRecord>(key, value).map(|_| None)?,
         Key::Limits(_) => value_decode::<Limits>(key, value).map(|_| None)?,
         Key::Volume => value_decode::<VolumeRecord>(key, value).map(|_| None)?,
+        Key::Redo(..) => value_decode::<RedoRecord>(key, value).map(|_| None)?,
     })
 }
 

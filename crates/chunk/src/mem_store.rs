@@ -14,7 +14,7 @@ use crate::{ChunkError, Damage};
 
 /// Keeps segments in memory. Clones share them.
 ///
-/// Stricter than a disk: it refuses to change durable bytes and to write to a sealed segment.
+/// Stricter than a disk: it refuses to change durable bytes and to write others to a sealed segment.
 #[derive(Clone, Default)]
 pub struct MemStore(Arc<Mutex<Memory>>);
 
@@ -54,6 +54,8 @@ struct Segment {
     written: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Range<usize>>,
+    /// What was unsynced when the power went or a sync failed: written anew, it may change.
+    torn: Vec<Range<usize>>,
     is_sealed: bool,
     is_poisoned: bool,
 }
@@ -97,6 +99,11 @@ impl MemStore {
         }
     }
 
+    /// All processes that use it end, and others come: these know of no failed sync, and read what it was to cover.
+    pub fn forget_failures(&self) {
+        self.0.lock().segments.values_mut().for_each(|segment| segment.is_poisoned = false);
+    }
+
     /// Flips a bit of a stored byte, as a bad disk does.
     pub fn corrupt(&self, segment: SegmentId, offset: u64) {
         if let Some(segment) = self.0.lock().segments.get_mut(&segment) {
@@ -137,6 +144,18 @@ impl Memory {
 }
 
 impl Segment {
+    /// Whether these bytes would change durable ones, other than what a loss of power left of a write.
+    fn changes_durable(&self, offset: usize, bytes: &[u8]) -> bool {
+        let durable = self.durable.iter().skip(offset).zip(bytes);
+        let is_torn = |at: usize| self.torn.iter().any(|range| range.contains(&at));
+        durable.enumerate().any(|(at, (old, new))| old != new && !is_torn(offset + at))
+    }
+
+    /// Whether these bytes are there already, durably.
+    fn has_durable(&self, offset: usize, bytes: &[u8]) -> bool {
+        self.durable.get(offset..offset + bytes.len()) == Some(bytes)
+    }
+
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         if self.written.len() < end {
@@ -162,6 +181,7 @@ impl Segment {
 
     /// Of each unsynced write all, nothing or some sectors become durable.
     fn lose_unsynced(&mut self, rng: &mut Rng, losses: &mut Losses) {
+        self.torn.extend_from_slice(&self.unsynced);
         for range in std::mem::take(&mut self.unsynced) {
             let kept_of_16 = *rng.choice(&[0, 8, 15, 16]).unwrap_or(&0);
             let mut start = range.start;
@@ -201,10 +221,8 @@ impl SegmentStore for MemStore {
         let mut fault = memory.fault(Action::Write);
         let content = memory.segment(segment)?;
         let end = offset as usize + bytes.len();
-        let durable_end = content.durable.len().min(end);
-        let changes_durable = (offset as usize) < durable_end
-            && content.durable[offset as usize..durable_end] != bytes[..durable_end - offset as usize];
-        if content.is_sealed || changes_durable {
+        let has_durable = content.has_durable(offset as usize, &bytes);
+        if content.is_sealed && !has_durable || content.changes_durable(offset as usize, &bytes) {
             return Err(ChunkError::Overwrite { segment, offset });
         }
         if content.is_poisoned {
@@ -218,7 +236,9 @@ impl SegmentStore for MemStore {
         if fault.is_some() {
             bytes.truncate(bytes.len() / 2);
         }
-        content.write(offset as usize, &bytes);
+        if !has_durable {
+            content.write(offset as usize, &bytes);
+        }
         memory.losses.failures += u64::from(is_full);
         fault.map_or(Ok(()), |fault| Err(fault.into_error(Action::Write, segment)))
     }

@@ -5,15 +5,16 @@
 //! 1. A place in a segment is written once. A segment whose write or sync failed takes no more; what earlier
 //!    syncs covered stays good.
 //! 2. Every appended extent is in the list of unsynced writes until a sync covered it or was found to have
-//!    failed; then it is reported as [`Lost`], once.
+//!    failed; then it is reported as [`Lost`], once, unless a [`Redo`] of it was taken.
 //! 3. A sync covers the writes up to its plan's watermark only, whatever is appended meanwhile.
+//! 4. Every unsynced write is fresh or redone, never both; what was redone is told once, after the sync that covered it.
 //!
 //! A full disk must not cost a segment number and a file for each try: a segment that could not take its very
 //! first run is removed and its number used again. That is safe because the store answered; after any other
 //! error a late write may still arrive, so the number is not used again.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::IoSlice;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use types::{Ino, NodeId, SegmentId};
@@ -34,11 +35,22 @@ pub struct SegmentWriter {
     store: Arc<dyn SegmentStore>,
     ready: VecDeque<SegmentId>,
     open: Option<OpenSegment>,
+    ahead: SegmentAhead,
     unsynced: BTreeMap<SegmentId, Unsynced>,
     unsynced_bytes: u64,
     sequence: u64,
     /// Done with, and not told yet.
     left: Vec<SegmentId>,
+    /// Unsynced writes that are kept nowhere else, by file and sequence.
+    fresh: BTreeMap<Ino, BTreeMap<u64, Extent>>,
+    /// Unsynced writes of which a [`Redo`] was taken: sequence, and places of what was.
+    redone: BTreeMap<u64, Vec<(SegmentId, u64)>>,
+    /// Segments in use whose header is durable, in place or by a redo.
+    headed: BTreeSet<SegmentId>,
+    /// Bytes of the redos that were taken since a sync covered all before.
+    redone_bytes: u64,
+    /// Places of redos that nobody needs any more, and not told yet.
+    redone_synced: Vec<(SegmentId, u64)>,
 }
 
 /// Whose segments are written, and how long they are.
@@ -58,6 +70,19 @@ struct OpenSegment {
     segment: SegmentId,
     /// Where the next run goes. 0: the segment header is still to be written.
     len: u64,
+}
+
+/// The segment that follows the open one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SegmentAhead {
+    /// It is made when it is needed.
+    None,
+    /// A plan that makes it was given out.
+    Planned,
+    /// It is there, and empty.
+    Made(SegmentId),
+    /// None is wanted any more.
+    Closed,
 }
 
 /// What a sync of a segment would make durable.
@@ -81,6 +106,17 @@ pub struct Lost {
     pub extent: Extent,
 }
 
+/// A run as it lies in a segment, with its header: whoever keeps it durably elsewhere can put it there again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redo {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Where it lies.
+    pub offset: u64,
+    /// All of it, with the segment's header before the first.
+    pub bytes: Vec<u8>,
+}
+
 /// Segments to be synced outside the caller's locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -89,6 +125,8 @@ pub struct SyncPlan {
     pub watermark: u64,
     /// What to sync; may be empty.
     pub segments: Vec<PlannedSync>,
+    /// A segment to be made.
+    pub create: Option<SegmentId>,
 }
 
 /// One segment of a plan.
@@ -108,6 +146,8 @@ pub struct SyncOutcome {
     pub watermark: u64,
     /// The result for each segment of the plan.
     pub results: Vec<(PlannedSync, Result<(), ChunkError>)>,
+    /// The segment that was made, or why not.
+    pub created: Option<(SegmentId, Result<(), ChunkError>)>,
 }
 
 /// A segment whose sync failed.
@@ -117,8 +157,8 @@ pub struct SyncFailure {
     pub segment: SegmentId,
     /// Why.
     pub error: ChunkError,
-    /// All writes to it that no earlier sync covered, also those behind the plan's watermark. Empty if an
-    /// earlier outcome reported them.
+    /// All writes to it that no earlier sync covered and no [`Redo`] was taken of, also those behind the plan's watermark.
+    /// Empty if an earlier outcome reported them.
     pub lost: Vec<Lost>,
 }
 
@@ -135,10 +175,16 @@ impl SegmentWriter {
             store,
             ready: VecDeque::new(),
             open: None,
+            ahead: SegmentAhead::None,
             unsynced: BTreeMap::new(),
             unsynced_bytes: 0,
             sequence: 0,
             left: Vec::new(),
+            fresh: BTreeMap::new(),
+            redone: BTreeMap::new(),
+            headed: BTreeSet::new(),
+            redone_bytes: 0,
+            redone_synced: Vec::new(),
         }
     }
 
@@ -174,8 +220,9 @@ impl SegmentWriter {
             return Err(ChunkError::Extent { ino, source: ExtentError::FileOffset { file_offset, len } });
         }
         let needed = self.segments_needed(total);
-        if needed > self.ready.len() {
-            return Err(ChunkError::NeedSegments { count: needed - self.ready.len() });
+        let has = self.ready.len() + usize::from(matches!(self.ahead, SegmentAhead::Made(_)));
+        if needed > has {
+            return Err(ChunkError::NeedSegments { count: needed - has });
         }
 
         let mut extents = Vec::new();
@@ -231,7 +278,88 @@ impl SegmentWriter {
             segment: *segment,
             seal: unsynced.end,
         };
-        SyncPlan { watermark: self.sequence, segments: self.unsynced.iter().map(planned).collect() }
+        let segments = self.unsynced.iter().map(planned).collect();
+        SyncPlan { watermark: self.sequence, segments, create: None }
+    }
+
+    /// What makes the next segment while this one fills, once each: to make one takes the store a while, and whoever appends then
+    /// would wait for it.
+    pub fn plan_ahead(&mut self) -> Option<SyncPlan> {
+        let is_time = self.open.is_some_and(|open| open.len >= self.config.segment_len / 2);
+        if !is_time || self.ahead != SegmentAhead::None || self.ready.len() < READY_KEPT {
+            return None;
+        }
+        let create = self.ready.pop_front();
+        self.ahead = SegmentAhead::Planned;
+        Some(SyncPlan { create, ..SyncPlan::default() })
+    }
+
+    fn on_created(&mut self, segment: SegmentId, result: Result<(), ChunkError>) {
+        let was_closed = self.ahead == SegmentAhead::Closed;
+        match result {
+            Ok(()) if was_closed => self.remove_unused(segment),
+            Ok(()) => self.ahead = SegmentAhead::Made(segment),
+            Err(error) => {
+                log::debug!("segment {segment} is not made ahead: {error}");
+                if matches!(error, ChunkError::Full { .. }) {
+                    self.ready.push_front(segment);
+                }
+                if !was_closed {
+                    self.ahead = SegmentAhead::None;
+                }
+            }
+        }
+    }
+
+    /// Nothing was ever stored in it. What is left of it is for the cleaner.
+    fn remove_unused(&mut self, segment: SegmentId) {
+        let _ = self.store.delete(segment);
+        self.left.push(segment);
+    }
+
+    /// What to keep elsewhere so that all appends for `ino` until now are durable without a sync: `None` if that is more than
+    /// `bytes_max`, or cannot be read back. Each write is given out once; the caller keeps it until
+    /// [`take_redone_synced`](Self::take_redone_synced) tells it.
+    pub fn take_redo(&mut self, ino: Ino, bytes_max: u64) -> Option<Vec<Redo>> {
+        let Some(fresh) = self.fresh.get(&ino) else { return Some(Vec::new()) };
+        let places = fresh.iter().map(|(sequence, extent)| (*sequence, extent.segment(), run_place(extent)));
+        let places: Vec<_> = places.collect();
+        if places.iter().map(|(.., place)| place.end - place.start).sum::<u64>() > bytes_max {
+            return None;
+        }
+        let mut redos = Vec::with_capacity(places.len());
+        for (_, segment, place) in &places {
+            let mut bytes = vec![0; (place.end - place.start) as usize];
+            let parts = &mut [IoSliceMut::new(&mut bytes)];
+            self.store.read_at(*segment, place.start, parts).ok()?;
+            redos.push(Redo { segment: *segment, offset: place.start, bytes });
+        }
+        // A segment of which the header is lost is damaged, whatever else is there.
+        let mut headers = Vec::new();
+        for (sequence, segment, place) in &places {
+            let mut kept = vec![(*segment, place.start)];
+            if self.headed.insert(*segment) && place.start > 0 {
+                let (volume, writer) = (self.config.volume, self.config.node);
+                let bytes = SegmentHeader { volume, segment: *segment, writer }.to_bytes().to_vec();
+                headers.push(Redo { segment: *segment, offset: 0, bytes });
+                kept.push((*segment, 0));
+            }
+            self.redone.insert(*sequence, kept);
+            self.redone_bytes += place.end - place.start;
+        }
+        self.fresh.remove(&ino);
+        redos.extend(headers);
+        Some(redos)
+    }
+
+    /// Bytes that are kept elsewhere until a sync.
+    pub fn redone_bytes(&self) -> u64 {
+        self.redone_bytes
+    }
+
+    /// Places of redos that a sync has covered since the last call.
+    pub fn take_redone_synced(&mut self) -> Vec<(SegmentId, u64)> {
+        std::mem::take(&mut self.redone_synced)
     }
 
     /// Takes in the outcome of a plan. Outcomes may come in any order.
@@ -241,6 +369,9 @@ impl SegmentWriter {
     #[must_use = "data of these segments is lost"]
     pub fn on_synced(&mut self, outcome: SyncOutcome) -> Vec<SyncFailure> {
         let mut failures = Vec::new();
+        if let Some((segment, result)) = outcome.created {
+            self.on_created(segment, result);
+        }
         for (planned, result) in outcome.results {
             match result {
                 Ok(()) => self.on_segment_synced(planned, outcome.watermark),
@@ -254,12 +385,16 @@ impl SegmentWriter {
 
     /// Ends the open segment: the next plan seals it. For a clean leave.
     pub fn close(&mut self) {
+        self.close_open();
+        if let SegmentAhead::Made(segment) = std::mem::replace(&mut self.ahead, SegmentAhead::Closed) {
+            self.remove_unused(segment);
+        }
+    }
+
+    fn close_open(&mut self) {
         let Some(open) = self.open.take() else { return };
         if open.len == 0 {
-            // Nothing was ever stored in it. What is left of it is for the cleaner.
-            let _ = self.store.delete(open.segment);
-            self.left.push(open.segment);
-            return;
+            return self.remove_unused(open.segment);
         }
         self.unsynced.entry(open.segment).or_default().end = Some(open.len);
     }
@@ -300,7 +435,7 @@ impl SegmentWriter {
             Ok(()) => {}
             Err(error) => {
                 let may_reuse = start == 0 && matches!(error, ChunkError::Full { .. });
-                self.close();
+                self.close_open();
                 if may_reuse {
                     self.left.retain(|left| *left != segment);
                     self.ready.push_front(segment);
@@ -312,6 +447,7 @@ impl SegmentWriter {
         self.open = Some(OpenSegment { segment, len: next_run(end) });
         self.sequence = sequence;
         self.unsynced_bytes += u64::from(len);
+        self.fresh.entry(ino).or_default().insert(sequence, extent.clone());
         let write = Lost { ino, extent: extent.clone() };
         self.unsynced.entry(segment).or_default().writes.push_back((sequence, write));
         Ok(extent)
@@ -323,7 +459,13 @@ impl SegmentWriter {
             if self.fits(open.len, u64::from(len)) {
                 return Ok(open);
             }
-            self.close();
+            self.close_open();
+        }
+        if let SegmentAhead::Made(segment) = self.ahead {
+            self.ahead = SegmentAhead::None;
+            let open = OpenSegment { segment, len: 0 };
+            self.open = Some(open);
+            return Ok(open);
         }
         let segment = self.ready.pop_front().ok_or(ChunkError::NeedSegments { count: 1 })?;
         match self.store.create(segment) {
@@ -372,7 +514,9 @@ impl SegmentWriter {
     fn forget(&mut self, extents: &[Extent]) {
         for extent in extents {
             let Some(unsynced) = self.unsynced.get_mut(&extent.segment()) else { continue };
-            unsynced.writes.pop_back();
+            if let Some((sequence, write)) = unsynced.writes.pop_back() {
+                forget_fresh(&mut self.fresh, write.ino, sequence);
+            }
             self.unsynced_bytes -= u64::from(extent.len());
         }
     }
@@ -380,13 +524,23 @@ impl SegmentWriter {
     fn on_segment_synced(&mut self, planned: PlannedSync, watermark: u64) {
         let Some(unsynced) = self.unsynced.get_mut(&planned.segment) else { return };
         let synced = unsynced.writes.partition_point(|(sequence, _)| *sequence <= watermark);
-        let synced = unsynced.writes.drain(..synced);
-        self.unsynced_bytes -= synced.map(|(_, write)| u64::from(write.extent.len())).sum::<u64>();
+        for (sequence, write) in unsynced.writes.drain(..synced) {
+            self.unsynced_bytes -= u64::from(write.extent.len());
+            match self.redone.remove(&sequence) {
+                Some(places) => self.redone_synced.extend(places),
+                None => forget_fresh(&mut self.fresh, write.ino, sequence),
+            }
+        }
+        if self.redone.is_empty() {
+            self.redone_bytes = 0;
+        }
+        self.headed.insert(planned.segment);
         let is_done = unsynced.end.is_none() || planned.seal.is_some();
         if is_done && unsynced.writes.is_empty() {
             let is_left = unsynced.end.is_some();
             self.unsynced.remove(&planned.segment);
             if is_left {
+                self.headed.remove(&planned.segment);
                 self.left.push(planned.segment);
             }
         }
@@ -399,25 +553,37 @@ impl SegmentWriter {
         }
         let unsynced = self.unsynced.remove(&segment);
         if was_open || unsynced.is_some() {
+            self.headed.remove(&segment);
             self.left.push(segment);
         }
         let writes = unsynced.unwrap_or_default().writes;
-        let lost: Vec<_> = writes.into_iter().map(|(_, write)| write).collect();
-        self.unsynced_bytes -= lost.iter().map(|write| u64::from(write.extent.len())).sum::<u64>();
+        let mut lost = Vec::with_capacity(writes.len());
+        for (sequence, write) in writes {
+            // What is kept of it elsewhere stays there: it may be all there is.
+            self.unsynced_bytes -= u64::from(write.extent.len());
+            if self.redone.remove(&sequence).is_none() {
+                forget_fresh(&mut self.fresh, write.ino, sequence);
+                lost.push(write);
+            }
+        }
+        if self.redone.is_empty() {
+            self.redone_bytes = 0;
+        }
         SyncFailure { segment, error, lost }
     }
 }
 
 impl SyncPlan {
-    /// Whether there is nothing to sync.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.segments.is_empty()
+        self.segments.is_empty() && self.create.is_none()
     }
 
-    /// Syncs each segment, and seals those that are full. Blocks; needs no lock.
+    /// Syncs each segment, seals those that are full, and makes what is to be made. Blocks; needs no lock.
     pub fn run(&self, store: &dyn SegmentStore) -> SyncOutcome {
-        let results = self.segments.iter().map(|planned| (*planned, planned.run(store)));
-        SyncOutcome { watermark: self.watermark, results: results.collect() }
+        let results = self.segments.iter().map(|planned| (*planned, planned.run(store))).collect();
+        let created = self.create.map(|segment| (segment, store.create(segment)));
+        SyncOutcome { watermark: self.watermark, results, created }
     }
 }
 
@@ -436,6 +602,22 @@ impl WriterConfig {
     /// The usual segment length.
     pub fn new(volume: VolumeUuid, node: NodeId) -> Self {
         Self { volume, node, segment_len: SEGMENT_LEN }
+    }
+}
+
+/// Where the run of an extent lies, as it was appended, with the segment's header before the first.
+fn run_place(extent: &Extent) -> std::ops::Range<u64> {
+    let start = extent.segment_offset() - RUN_HEADER_LEN as u64;
+    let start = if start == SEGMENT_HEADER_LEN as u64 { 0 } else { start };
+    start..next_run(extent.segment_offset() + u64::from(extent.len()))
+}
+
+fn forget_fresh(fresh: &mut BTreeMap<Ino, BTreeMap<u64, Extent>>, ino: Ino, sequence: u64) {
+    if let Some(writes) = fresh.get_mut(&ino) {
+        writes.remove(&sequence);
+        if writes.is_empty() {
+            fresh.remove(&ino);
+        }
     }
 }
 
@@ -463,6 +645,9 @@ const fn data_offset(at: u64) -> u64 {
     let headers = if at == 0 { SEGMENT_HEADER_LEN + RUN_HEADER_LEN } else { RUN_HEADER_LEN };
     at + headers as u64
 }
+
+/// Numbers of segments that are not used ahead.
+const READY_KEPT: usize = 2;
 
 /// Shortest segment a writer can be set to, in bytes.
 pub const SEGMENT_LEN_MIN: u64 = 4096;

@@ -61,7 +61,7 @@ impl Default for Config {
             max_write: 1 << 20,
             max_background: 1024,
             congestion_threshold: 768,
-            max_readahead: 1 << 20,
+            max_readahead: 4 << 20,
             time_gran_ns: 1,
             flags: Self::FLAGS_DEFAULT,
             max_stack_depth: 0,

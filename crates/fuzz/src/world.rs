@@ -265,6 +265,10 @@ impl World {
                 self.master.segments_listed(clock, &listed);
             }
             master::Output::TrimSegments { .. } => {}
+            master::Output::PutBack { spared } => {
+                let keys = master::put_back(&*self.engine, &self.store, &spared).unwrap_or_default();
+                self.master.were_put_back(clock, keys);
+            }
             master::Output::Failed { reason } => self.failed = Some(reason),
         }
     }

@@ -21,9 +21,10 @@ use parking_lot::Mutex;
 
 use crate::{
     Options,
+    ahead::Ahead,
     failure::{During, explain_background, guarded},
     journal::JournalSync,
-    manifest, open,
+    manifest, open, retire,
 };
 
 /// A volume in a directory, on fjall.
@@ -40,6 +41,9 @@ pub struct FjallEngine {
     last_seq: AtomicU64,
     /// Held while a sync runs: those that wait find their batch durable when they get it.
     syncer: Mutex<Syncer>,
+    /// Bytes of batches since the last sync, about.
+    unsynced_bytes: AtomicU64,
+    ahead: Mutex<AheadState>,
     /// A second view of the witness, so that a commit need not wait for a sync.
     fence: FileWitness,
     /// The first failure of a write. Never cleared.
@@ -51,6 +55,13 @@ struct Syncer {
     journal: JournalSync,
     witness: FileWitness,
     durable: Seq,
+}
+
+/// Zeros ahead in the journal, and whether they are of use.
+struct AheadState {
+    ahead: Ahead,
+    /// The last sync was one of little.
+    is_of_use: bool,
 }
 
 /// Why no more writes are taken.
@@ -90,6 +101,8 @@ impl FjallEngine {
             writer: Mutex::new(()),
             last_seq: AtomicU64::new(opened.last.0),
             syncer: Mutex::new(syncer),
+            unsynced_bytes: AtomicU64::new(0),
+            ahead: Mutex::new(AheadState { ahead: opened.ahead, is_of_use: false }),
             fence,
             failed: Mutex::new(None),
             _lock: opened.lock,
@@ -157,6 +170,9 @@ impl FjallEngine {
             contents_crc = Reserved::contents_crc(contents_crc, key, None);
         }
         let reserved = Reserved { seq, generation: self.generation, contents_crc };
+        let puts = batch.puts.iter().map(|(key, value)| key.len() + value.len());
+        let bytes: usize = puts.chain(batch.deletes.iter().map(Vec::len)).map(|len| len + ITEM_BYTES).sum();
+        self.unsynced_bytes.fetch_add((bytes + BATCH_BYTES) as u64, Ordering::AcqRel);
         guarded(During::Write, "writing a batch", &self.engine_dir, || {
             let count = batch.puts.len() + batch.deletes.len() + 1;
             let mut writes = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), count)
@@ -252,15 +268,51 @@ impl Engine for FjallEngine {
             return Ok(syncer.durable);
         }
         let seq = self.last_seq();
+        let bytes = self.unsynced_bytes.swap(0, Ordering::AcqRel);
+        {
+            let mut state = self.ahead.lock();
+            state.ahead.note_written(bytes);
+            state.is_of_use = bytes <= SMALL_SYNC;
+        }
         let syncer = &mut *syncer;
         let mark = Mark { seq, generation: self.generation };
-        syncer
-            .journal
-            .sync()
-            .and_then(|()| syncer.witness.record(mark))
-            .map_err(|error| self.poison(error))?;
+        syncer.journal.sync().and_then(|()| syncer.witness.note(mark)).map_err(|error| self.poison(error))?;
         syncer.durable = seq;
         Ok(seq)
+    }
+
+    fn prepare(&self) -> Result<()> {
+        let mut state = self.ahead.lock();
+        if !state.is_of_use || !state.ahead.is_low() {
+            return Ok(());
+        }
+        self.refuse_if_failed()?;
+        let filled = {
+            let _writer = self.writer.lock();
+            state.ahead.fill()
+        };
+        match filled {
+            Ok(None) => Ok(()),
+            // It may be the first sync of this journal and takes the batches in it along: whoever syncs them next would not be told
+            // of the failure again.
+            Ok(Some(file)) => file.sync_data().map_err(|source| {
+                self.poison(EngineError::write("syncing the journal", &self.engine_dir, source))
+            }),
+            // What cannot be written now costs time alone.
+            Err(error) => {
+                log::debug!("no room ahead in the journal: {error}");
+                Ok(())
+            }
+        }
+    }
+
+    fn settle(&self) -> Result<()> {
+        let mut syncer = self.syncer.lock();
+        if syncer.witness.is_settled() {
+            return Ok(());
+        }
+        self.refuse_if_failed()?;
+        syncer.witness.settle().map_err(|error| self.poison(error))
     }
 
     fn disk_bytes(&self) -> Result<u64> {
@@ -276,7 +328,15 @@ impl Engine for FjallEngine {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.sync().map(|_| ())
+        self.sync()?;
+        self.settle()?;
+        let newest = Reserved { seq: self.last_seq(), generation: self.generation, contents_crc: 0 };
+        let Self { keyspace, database, engine_dir, _lock, .. } = *self;
+        // Everything is durable: what fails now costs the next opening time alone.
+        if let Err(error) = retire::end(database, keyspace, &engine_dir, &newest) {
+            log::warn!("journals are left to read: {error}");
+        }
+        Ok(())
     }
 }
 
@@ -302,6 +362,13 @@ fn allocated_bytes(dir: &Path) -> io::Result<u64> {
     }
     Ok(sum)
 }
+
+/// Bytes of a journal for a batch beside its records, the reserved one included, and for a record beside key and value.
+const BATCH_BYTES: usize = 80;
+const ITEM_BYTES: usize = 21;
+
+/// A sync of more takes its time anyway.
+const SMALL_SYNC: u64 = 128 << 10;
 
 /// Longest wait for background work, in waits of a millisecond.
 const WAITS_MAX: u32 = 60_000;

@@ -11,6 +11,7 @@ use kv::{Claim, EngineError, FileWitness, Mark, RESERVED_KEY, Reserved, Result, 
 
 use crate::{
     Options,
+    ahead::Ahead,
     failure::{During, guarded},
     journal::{self, Contents},
     manifest,
@@ -23,6 +24,7 @@ pub(crate) struct Opened {
     pub database: Database,
     pub witness: FileWitness,
     pub last: Seq,
+    pub ahead: Ahead,
     pub lock: File,
 }
 
@@ -47,18 +49,22 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
     if contents.newest_len >= options.journal_bytes {
         journal::begin_next(&engine_dir)?;
     }
+    let found = journal::newest(&engine_dir);
     let (database, keyspace) =
         open_fjall(&engine_dir, options).map_err(|error| name_file(&engine_dir, error))?;
+    number_on(&database, &keyspace);
     sync_names(dir, &engine_dir)?;
     let stored = if is_new {
         Reserved::default()
     } else {
-        check_opened(&database, &keyspace, contents, witness.mark(), &engine_dir)
+        let newest = found.as_ref().map_or(&*engine_dir, |(_, path)| path);
+        check_opened(&database, &keyspace, contents, witness.mark(), (&engine_dir, newest))
             .map_err(|error| name_file(&engine_dir, error))
             .inspect_err(|error| leave_marker(&dir.join(DAMAGED), error))?
     };
     refuse_unless_newer(Mark { seq: stored.seq, generation: stored.generation }, claim)?;
 
+    let ahead = Ahead::new(engine_dir.clone(), found.map(|(id, _)| id));
     let claimed = Reserved { generation: claim.generation, contents_crc: 0, ..stored };
     guarded(During::Write, "writing the claim", &engine_dir, || {
         let mut batch = database.batch().durability(Some(PersistMode::SyncAll));
@@ -66,7 +72,7 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         batch.commit()
     })?;
     witness.record(Mark { seq: stored.seq, generation: claim.generation })?;
-    Ok(Opened { keyspace, database, witness, last: stored.seq, lock })
+    Ok(Opened { keyspace, database, witness, last: stored.seq, ahead, lock })
 }
 
 /// Returns where fjall's files of the volume `dir` are.
@@ -188,12 +194,24 @@ fn open_fjall(engine_dir: &Path, options: Options) -> Result<(Database, Keyspace
     })
 }
 
+/// Has fjall number its batches above those in tables. It does so itself for what it reads from journals, and not where it found
+/// none (`fjall:src/db.rs`, `recover`): what it wrote then would lie below older values.
+fn number_on(database: &Database, keyspace: &Keyspace) {
+    let next = keyspace.tree.get_highest_seqno().map_or(0, |highest| highest + 1);
+    database.supervisor.seqno.fetch_max(next);
+    database.supervisor.snapshot_tracker.set(database.supervisor.seqno.get());
+}
+
 /// Says which file is damaged where fjall could not read one: it does not tell.
 fn name_file(engine_dir: &Path, error: EngineError) -> EngineError {
     let EngineError::Corrupt { what, path, source } = error else { return error };
     let cause = source.as_ref().and_then(|source| source.downcast_ref());
     if matches!(cause, Some(fjall::Error::JournalRecovery(_))) {
-        return EngineError::Corrupt { what, path: journal::newest(engine_dir).unwrap_or(path), source };
+        return EngineError::Corrupt {
+            what,
+            path: journal::newest(engine_dir).map_or(path, |(_, newest)| newest),
+            source,
+        };
     }
     if matches!(cause, Some(fjall::Error::InvalidVersion(_))) {
         return EngineError::Corrupt { what, path: engine_dir.join("version"), source };
@@ -202,47 +220,66 @@ fn name_file(engine_dir: &Path, error: EngineError) -> EngineError {
     found.unwrap_or(EngineError::Corrupt { what, path, source })
 }
 
-/// Compares what fjall opened with the journals and the witness; returns the newest reserved record.
+/// Compares what fjall opened with the journals and the witness; returns the newest reserved record. `newest` is the
+/// journal that should have reached the witness, or the directory where there was none.
 fn check_opened(
     database: &Database,
     keyspace: &Keyspace,
     contents: Contents,
     witness: Mark,
-    engine_dir: &Path,
+    (engine_dir, newest): (&Path, &Path),
 ) -> Result<Reserved> {
-    let read = |read: &dyn Fn() -> fjall::Result<Option<fjall::UserValue>>| -> Result<Option<Reserved>> {
-        match guarded(During::Read, "reading the reserved record", engine_dir, read)? {
-            None => Ok(None),
-            Some(bytes) => match Reserved::decode(&bytes) {
-                Some(reserved) => Ok(Some(reserved)),
-                None => Err(EngineError::corrupt("the reserved record cannot be decoded", engine_dir)),
-            },
-        }
-    };
-    // What the tables hold, without the journals: the newest version of the record that was flushed.
-    let flushed = match keyspace.tree.get_highest_persisted_seqno() {
-        None => None,
-        Some(seqno) => read(&|| Ok(keyspace.tree.get(RESERVED_KEY, seqno + 1)?))?,
-    };
     if let Some(first) = contents.first {
-        let flushed = flushed.unwrap_or_default();
+        let flushed = flushed(keyspace, engine_dir)?.unwrap_or_default();
         if first.seq > flushed.seq.next() {
             let what = format!("batches {} to {} are in no journal", flushed.seq.next(), first.seq.0 - 1);
             return Err(EngineError::corrupt(what, engine_dir));
         }
     }
-    let Some(stored) = read(&|| database.snapshot().get(keyspace, RESERVED_KEY))? else {
+    let stored = stored(database, keyspace, engine_dir)?;
+    let seq = stored.unwrap_or_default().seq;
+    if seq < witness.seq {
+        // The tables are whole, or fjall would not have opened: what is missing was in the journals.
+        return Err(EngineError::Behind { engine_seq: seq, witness_seq: witness.seq, path: newest.into() });
+    }
+    let Some(stored) = stored else {
         return Err(EngineError::corrupt("the reserved record is missing", engine_dir));
     };
-    if stored.seq < witness.seq {
-        // The tables are whole, or fjall would not have opened: what is missing was in the journals.
-        let path = journal::newest(engine_dir).unwrap_or_else(|| engine_dir.into());
-        return Err(EngineError::Behind { engine_seq: stored.seq, witness_seq: witness.seq, path });
-    }
     if contents.last.is_some_and(|last| last.seq != stored.seq) {
         return Err(EngineError::corrupt("fjall did not replay all of its journals", engine_dir));
     }
     Ok(stored)
+}
+
+/// The newest reserved record.
+pub(crate) fn stored(
+    database: &Database,
+    keyspace: &Keyspace,
+    engine_dir: &Path,
+) -> Result<Option<Reserved>> {
+    read_reserved(engine_dir, || database.snapshot().get(keyspace, RESERVED_KEY))
+}
+
+/// What the tables hold, without the journals: the newest version of the reserved record that was flushed. At an opening only: later
+/// fjall forgets which tables it had then.
+fn flushed(keyspace: &Keyspace, engine_dir: &Path) -> Result<Option<Reserved>> {
+    match keyspace.tree.get_highest_persisted_seqno() {
+        None => Ok(None),
+        Some(seqno) => read_reserved(engine_dir, || Ok(keyspace.tree.get(RESERVED_KEY, seqno + 1)?)),
+    }
+}
+
+fn read_reserved(
+    engine_dir: &Path,
+    read: impl FnOnce() -> fjall::Result<Option<fjall::UserValue>>,
+) -> Result<Option<Reserved>> {
+    match guarded(During::Read, "reading the reserved record", engine_dir, read)? {
+        None => Ok(None),
+        Some(bytes) => match Reserved::decode(&bytes) {
+            Some(reserved) => Ok(Some(reserved)),
+            None => Err(EngineError::corrupt("the reserved record cannot be decoded", engine_dir)),
+        },
+    }
 }
 
 /// File that remembers damage.

@@ -217,6 +217,39 @@ fn removed_files_are_refused_and_nothing_else_is_removed() {
     }
 }
 
+/// Goal: no journal is one thing after a close and another when it held what was synced; and what somebody took away he can put back.
+#[test]
+fn a_journal_that_somebody_removed_is_missed_until_it_is_back() {
+    for closes_first in [false, true] {
+        let scratch = Scratch::new("removed");
+        let mut generation = 1;
+        if closes_first {
+            let engine = open(scratch.path(), generation).unwrap();
+            (1..=5).for_each(|seq| engine.commit(batch(seq, 1000)).unwrap());
+            Box::new(engine).close().unwrap();
+            generation += 1;
+        }
+        let engine = open(scratch.path(), generation).unwrap();
+        let first = engine.last_seq().0 + 1;
+        (first..first + 5).for_each(|seq| engine.commit(batch(seq, 1000)).unwrap());
+        engine.sync().unwrap();
+        drop(engine);
+        let journal = scratch.path().join(if closes_first { "engine/1.jnl" } else { "engine/0.jnl" });
+        let aside = scratch.path().join("aside");
+        fs::rename(&journal, &aside).unwrap();
+        for _ in 0..2 {
+            match open(scratch.path(), generation + 1).map(drop) {
+                Err(EngineError::Behind { engine_seq, witness_seq, .. }) => {
+                    assert_eq!((engine_seq, witness_seq), (Seq(first - 1), Seq(first + 4)));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        fs::rename(&aside, &journal).unwrap();
+        check_prefix(&open(scratch.path(), generation + 1).unwrap(), first + 4);
+    }
+}
+
 #[test]
 fn a_torn_witness_falls_back_and_a_lost_one_is_refused() {
     let template = Template::new();

@@ -33,6 +33,8 @@ struct Run {
     /// Position and batch: each was durable at that position.
     synced: Vec<(usize, u64)>,
     batches: u64,
+    /// Closes, and how many of them left no journal.
+    closes: (u32, u32),
 }
 
 impl Run {
@@ -43,6 +45,7 @@ impl Run {
         let disk = CrashDisk::mount(&at, start, 128 << 20).unwrap();
         let mut random = Rng::with_seed(seed);
         let (mut asked, mut synced) = (Vec::new(), Vec::new());
+        let mut closes = (0, 0);
         let mut engine = open(&at.join("meta"));
         let end = engine.last_seq().0 + batches;
         while engine.last_seq().0 < end {
@@ -52,18 +55,24 @@ impl Run {
             if random.u8(0..6) == 0 {
                 synced.push((0, engine.sync().unwrap().0));
             }
-            if random.u16(0..150) == 0 {
+            if random.u16(0..50) == 0 {
                 let last = engine.last_seq().0;
-                drop(engine);
+                if random.bool() {
+                    Box::new(engine).close().unwrap();
+                    synced.push((0, last));
+                    closes.0 += 1;
+                    closes.1 += u32::from(journals(&at.join("meta")).is_empty());
+                } else {
+                    drop(engine);
+                }
                 engine = open(&at.join("meta"));
                 assert_eq!(engine.last_seq().0, last);
             }
-            if let Some((position @ 0, _)) = synced.last_mut() {
-                *position = disk.position();
-            }
+            let position = disk.position();
+            synced.iter_mut().rev().take_while(|(at, _)| *at == 0).for_each(|(at, _)| *at = position);
         }
         drop(engine);
-        Self { log: disk.finish(), asked, synced, batches: end }
+        Self { log: disk.finish(), asked, synced, batches: end, closes }
     }
 
     /// The batches that must and that may be there at `position`.
@@ -147,8 +156,7 @@ fn check(run: &Run, image: &Image, position: usize, goes_on: bool) -> Result<u64
         for _ in 0..40 {
             engine.commit(batch(engine.last_seq().next(), &mut random)).map_err(|e| e.to_string())?;
         }
-        engine.sync().map_err(|e| e.to_string())?;
-        drop(engine);
+        Box::new(engine).close().map_err(|e| e.to_string())?;
         let engine = try_open(&dir).map_err(|error| format!("the second time: {error:?}"))?;
         if engine.last_seq().0 != last + 40 {
             return Err(format!("{} is left of {} the second time", engine.last_seq(), last + 40));
@@ -208,9 +216,10 @@ fn crash_everywhere(seed: u64, batches: u64, count: usize, patience: Duration) {
     let since = Instant::now();
     let mut random = Rng::with_seed(seed);
     let (mut start, mut crashes, mut left) = (Image::empty(), 0, 0);
-    let mut generation = 0;
+    let (mut generation, mut closes) = (0, (0, 0));
     while crashes < count && since.elapsed() < patience {
         let run = Run::new(&scratch, start, random.u64(..), batches);
+        closes = (closes.0 + run.closes.0, closes.1 + run.closes.1);
         let mut positions = run.log.sync_boundaries();
         let between = positions.len() / 2;
         positions.extend((0..between).map(|_| random.usize(0..=run.log.len())));
@@ -252,6 +261,8 @@ fn crash_everywhere(seed: u64, batches: u64, count: usize, patience: Duration) {
         "{crashes} crashes in {generation} runs, {left} batches, {:.1} s",
         since.elapsed().as_secs_f64()
     );
+    println!("{} of {} closes left no journal", closes.1, closes.0);
+    assert!(closes.1 * 2 >= closes.0, "{} of {} closes left no journal", closes.1, closes.0);
     assert!(crashes >= 50, "{crashes} crashes: too slow to mean anything");
 }
 

@@ -1,11 +1,12 @@
 //! The witness: what was durable last, told by someone other than the engine.
 //!
-//! An engine that lost the end of its journal often opens without a word. The witness is written and synced
-//! after each sync of the engine and before that sync is answered, so an engine that opens behind it has lost
-//! synced batches.
+//! An engine that lost the end of its journal often opens without a word. The witness is written after each
+//! sync of the engine and before that sync is answered, so an engine that opens behind it has lost synced
+//! batches. A claim is made durable at once; a mark soon afterwards, and not at the cost of whoever waits for
+//! the engine's sync: until then a loss of power may leave the mark before.
 //!
 //! The file has two slots, at offsets 0 and 4096 so that one torn sector cannot hit both; the rest is zero.
-//! Writes alternate: the slot that holds the newest mark is never the one being written. A slot is 64 bytes,
+//! The slot that holds the newest durable mark is never the one being written. A slot is 64 bytes,
 //! little-endian:
 //!
 //! | offset | len | field |
@@ -15,7 +16,7 @@
 //! | 12 | 4 | zero |
 //! | 16 | 8 | seq |
 //! | 24 | 8 | generation |
-//! | 32 | 8 | count of writes; odd ones are in the second slot |
+//! | 32 | 8 | one more than that of the durable slot when it was written; odd ones are in the second slot |
 //! | 40 | 20 | zero |
 //! | 60 | 4 | CRC32C of bytes 0..60 |
 
@@ -55,6 +56,24 @@ pub trait Witness: Send {
     ///
     /// `Full`, `Io`: the old mark is still there.
     fn record(&mut self, mark: Mark) -> Result<()>;
+
+    /// Writes `mark`, so that it survives this process; [`settle`](Self::settle) makes it survive a loss of power, which
+    /// before leaves this mark or the last durable one. Never goes back either.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, `Io`: the last durable mark is still there.
+    fn note(&mut self, mark: Mark) -> Result<()>;
+
+    /// Makes what was noted durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`note`](Self::note).
+    fn settle(&mut self) -> Result<()>;
+
+    /// Whether everything noted is durable.
+    fn is_settled(&self) -> bool;
 }
 
 /// Witness in a file.
@@ -62,7 +81,10 @@ pub trait Witness: Send {
 pub struct FileWitness {
     path: PathBuf,
     file: File,
+    /// Written last.
     slot: Slot,
+    /// Synced last.
+    durable: Slot,
 }
 
 impl FileWitness {
@@ -84,7 +106,7 @@ impl FileWitness {
             Ok(file)
         };
         let file = open().map_err(|source| EngineError::write("creating the witness", path, source))?;
-        Ok(Self { path: path.to_owned(), file, slot })
+        Ok(Self { path: path.to_owned(), file, slot, durable: slot })
     }
 
     /// Opens the witness; `None` where there is none.
@@ -103,7 +125,9 @@ impl FileWitness {
             }
         };
         let slot = newest(&file, path)?;
-        Ok(Some(Self { path: path.to_owned(), file, slot }))
+        // Who wrote it may have died before it was durable.
+        file.sync_data().map_err(|source| EngineError::write("syncing the witness", path, source))?;
+        Ok(Some(Self { path: path.to_owned(), file, slot, durable: slot }))
     }
 }
 
@@ -118,33 +142,62 @@ impl Witness for FileWitness {
     }
 
     fn record(&mut self, mark: Mark) -> Result<()> {
+        self.note(mark)?;
+        self.settle()
+    }
+
+    fn note(&mut self, mark: Mark) -> Result<()> {
         let old = self.slot.mark;
         assert!(mark.seq >= old.seq && mark.generation >= old.generation, "the witness never goes back");
         if mark == old {
             return Ok(());
         }
-        let slot = Slot { mark, count: self.slot.count + 1 };
+        // The same slot again until it is durable: the other is what a torn one falls back on.
+        let slot = Slot { mark, count: self.durable.count + 1 };
         self.file
             .write_all_at(&slot.encode(), slot.offset())
-            .and_then(|()| self.file.sync_data())
             .map_err(|source| EngineError::write("writing the witness", &self.path, source))?;
         self.slot = slot;
         Ok(())
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        if self.is_settled() {
+            return Ok(());
+        }
+        self.file
+            .sync_data()
+            .map_err(|source| EngineError::write("writing the witness", &self.path, source))?;
+        self.durable = self.slot;
+        Ok(())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.slot == self.durable
     }
 }
 
 /// Finds the newest readable slot.
 fn newest(file: &File, path: &Path) -> Result<Slot> {
-    let mut best: Option<Slot> = None;
-    for offset in SLOT_OFFSETS {
-        let mut bytes = [0; SLOT_LEN];
-        match file.read_exact_at(&mut bytes, offset) {
-            Ok(()) => {}
-            Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => continue,
+    // Both with one call: every commit comes by here.
+    let mut all = [0; SLOT_OFFSETS[1] as usize + SLOT_LEN];
+    let mut len = 0;
+    while len < all.len() {
+        match file.read_at(&mut all[len..], len as u64) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
             Err(source) => {
                 return Err(EngineError::Io { what: "reading the witness", path: path.into(), source });
             }
         }
+    }
+    let mut best: Option<Slot> = None;
+    for offset in SLOT_OFFSETS {
+        let start = offset as usize;
+        let Some(Ok(bytes)) = all[..len].get(start..start + SLOT_LEN).map(<[u8; SLOT_LEN]>::try_from) else {
+            continue;
+        };
         let Some(slot) = Slot::decode(&bytes).filter(|slot| slot.offset() == offset) else { continue };
         if best.is_none_or(|best| slot.count > best.count) {
             best = Some(slot);
@@ -230,6 +283,34 @@ mod tests {
         assert_eq!(FileWitness::open(&path).unwrap().unwrap().mark(), mark(4));
         file.set_len(30).unwrap();
         assert!(matches!(FileWitness::open(&path), Err(EngineError::Corrupt { .. })));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn until_a_noted_mark_is_settled_the_durable_one_stays_beside_it() {
+        let dir = scratch("note");
+        let path = dir.join("witness");
+        let mut witness = FileWitness::create(&path).unwrap();
+        witness.record(mark(3)).unwrap();
+        for seq in 4..=7 {
+            witness.note(mark(seq)).unwrap();
+            assert!(!witness.is_settled());
+            // For every process that opens it now.
+            assert_eq!(FileWitness::open(&path).unwrap().unwrap().mark(), mark(seq));
+        }
+        // A loss of power in the midst of writing it.
+        let copy = dir.join("copy");
+        fs::copy(&path, &copy).unwrap();
+        let file = OpenOptions::new().write(true).open(&copy).unwrap();
+        file.write_all_at(&[0xAA; 20], witness.slot.offset() + 10).unwrap();
+        assert_eq!(FileWitness::open(&copy).unwrap().unwrap().mark(), mark(3));
+        witness.settle().unwrap();
+        assert!(witness.is_settled());
+        witness.note(mark(8)).unwrap();
+        fs::copy(&path, &copy).unwrap();
+        let file = OpenOptions::new().write(true).open(&copy).unwrap();
+        file.write_all_at(&[0xAA; 20], witness.slot.offset() + 10).unwrap();
+        assert_eq!(FileWitness::open(&copy).unwrap().unwrap().mark(), mark(7));
         fs::remove_dir_all(dir).unwrap();
     }
 

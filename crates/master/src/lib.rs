@@ -21,6 +21,7 @@ mod prefetch;
 mod quota;
 mod record;
 mod recover;
+mod redo;
 mod release;
 mod resume;
 mod sharers;
@@ -32,5 +33,6 @@ mod view;
 
 pub use error::MasterError;
 pub use quota::AccountStatus;
+pub use redo::{put_back, redo};
 pub use sharers::files_naming;
 pub use state::{Clock, Config, Master, MemberStatus, Output, PeerId};

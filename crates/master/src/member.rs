@@ -202,7 +202,7 @@ impl Master {
         }
         self.metrics.members.set(self.members.len() as i64);
         self.expected.remove(&node);
-        self.look_for_segments();
+        self.look_for_segments_of_the_dead();
         self.pass_barrier_of(node);
         self.drop_credit(node);
         let mut own = vec![(Key::Member(node), None)];

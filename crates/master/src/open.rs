@@ -44,6 +44,7 @@ impl Master {
         metrics: Arc<Metrics>,
     ) -> Result<Self, MasterError> {
         crate::upgrade::count_usage(&*engine)?;
+        crate::redo::redo(&*engine, &*config.store)?;
         let key = Key::Volume.to_vec();
         let value = engine.get(&key)?.ok_or(MasterError::Empty)?;
         let mut volume: VolumeRecord = meta::value_decode(&key, &value).map_err(|damage| {
@@ -98,7 +99,7 @@ impl Master {
         master.load_limits()?;
         let own = vec![own_write(Key::Volume, &master.volume)];
         master.commit(NodeId(0), &[], own)?;
-        master.engine.sync()?;
+        master.engine.sync().and_then(|_| master.engine.settle())?;
         let members = master.stored_members();
         master.expect_members(members);
         master.look_for_segments();

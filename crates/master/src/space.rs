@@ -33,6 +33,8 @@ pub(crate) struct Space {
     trimmed: BTreeSet<SegmentId>,
     /// When the store is listed next.
     list_due: Option<Micros>,
+    /// Whether a membership has ended since.
+    has_lost_members: bool,
 }
 
 /// Segments on their way out.
@@ -90,10 +92,16 @@ impl Master {
         self.call_round(PAUSE_ROUND);
     }
 
-    /// Memberships have ended: what was theirs is nobody's.
+    /// What was a member's is nobody's, perhaps.
     pub(crate) fn look_for_segments(&mut self) {
         let due = self.clock.now + PAUSE_ROUND;
         self.space.list_due = Some(self.space.list_due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    /// A membership has ended.
+    pub(crate) fn look_for_segments_of_the_dead(&mut self) {
+        self.space.has_lost_members = true;
+        self.look_for_segments();
     }
 
     /// Has the store listed again although nothing changes meanwhile.
@@ -114,6 +122,9 @@ impl Master {
         }
         if self.space.list_due.is_some_and(|due| due <= self.clock.now) {
             self.space.list_due = Some(self.clock.now + PAUSE_LIST);
+            if std::mem::take(&mut self.space.has_lost_members) {
+                self.redo_of_the_dead();
+            }
             self.outputs.push_back(Output::ListSegments);
         }
         if self.space.round.is_none() && self.space.round_due.is_some_and(|due| due <= self.clock.now) {
@@ -273,6 +284,10 @@ pub(crate) struct OwnedSegments(Vec<SegmentRange>);
 impl OwnedSegments {
     pub(crate) fn contains(&self, segment: &SegmentId) -> bool {
         self.0.iter().any(|range| range.contains(*segment))
+    }
+
+    pub(crate) fn into_ranges(self) -> Vec<SegmentRange> {
+        self.0
     }
 }
 

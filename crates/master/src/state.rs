@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chunk::SegmentStore;
 use kv::{Engine, EngineError, Seq};
 use lock::{MasterTable, WaiterId};
-use meta::{Change, Cookie, CookieKey};
+use meta::{Change, Cookie, CookieKey, SegmentRange};
 use obs::Metrics;
 use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq, ResourceId, SegmentId, Timespec};
 use wire::{FromMaster, ToMaster};
@@ -77,6 +77,11 @@ pub enum Output {
     TrimSegments {
         /// Which.
         list: Vec<SegmentId>,
+    },
+    /// Put into segments what fsyncs logged of them ([`put_back`](crate::put_back)) and report [`Master::were_put_back`].
+    PutBack {
+        /// Segments that members write to.
+        spared: Vec<SegmentRange>,
     },
     /// List the store's segments and report [`Master::segments_listed`].
     ListSegments,

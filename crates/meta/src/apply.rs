@@ -13,7 +13,7 @@ use crate::change::Change;
 use crate::keys::Key;
 use crate::record::{Content, StoredInode};
 use crate::store::{Damage, ReadFailure, StoreRead, value_decode, value_encode};
-use crate::volume::{OrphanRecord, SegmentRecord, Totals, UsageRecord, live_bytes_of};
+use crate::volume::{OrphanRecord, RedoRecord, SegmentRecord, Totals, UsageRecord, live_bytes_of};
 
 /// A key and its new value; `None` removes it.
 pub type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -89,6 +89,10 @@ impl<S: StoreRead> Applier<'_, S> {
             Change::DeleteOrphan { ino } => self.delete(Key::Orphan(*ino)),
             Change::AddUsage { charge, bytes, inodes } => self.add_usage(*charge, *bytes, *inodes)?,
             Change::AddLive { segment, bytes } => self.add_live(*segment, *bytes)?,
+            Change::PutRedo { segment, offset, bytes } => {
+                self.put(Key::Redo(*segment, *offset), &RedoRecord { bytes: bytes.clone() });
+            }
+            Change::DeleteRedo { segment, offset } => self.delete(Key::Redo(*segment, *offset)),
             Change::Owner { .. } => {}
         }
         Ok(())

@@ -132,6 +132,23 @@ pub enum Change {
         /// Bytes more or fewer.
         bytes: i64,
     },
+    /// Keeps bytes of a segment until they are durable there, so that extents may name them before. At the next opening of the volume they are
+    /// written to their place again.
+    PutRedo {
+        /// The segment.
+        segment: SegmentId,
+        /// Where they lie in it.
+        offset: u64,
+        /// The bytes: a run with its header.
+        bytes: Box<[u8]>,
+    },
+    /// Says that kept bytes are durable in their segment.
+    DeleteRedo {
+        /// The segment.
+        segment: SegmentId,
+        /// Where they lie in it.
+        offset: u64,
+    },
     /// Says that the owner or the group of an inode is another, which every kernel that has the inode judges by. Changes nothing
     /// that is stored.
     Owner {
@@ -157,10 +174,12 @@ codec_enum!(Change, "change", {
     15 => AddLive { segment, bytes },
     16 => Owner { ino },
     17 => AddUsage { charge, bytes, inodes },
+    18 => PutRedo { segment, offset, bytes },
+    19 => DeleteRedo { segment, offset },
 });
 
 impl Change {
-    /// The resource that the changed keys belong to; `None` for sums and orphan records, which commute, and for what changes none.
+    /// The resource that the changed keys belong to; `None` for sums, orphan records and what is kept of segments, which commute, and for what changes none.
     pub fn resource(&self) -> Option<ResourceId> {
         match self {
             Self::PutEntry { parent, .. }
@@ -184,6 +203,8 @@ impl Change {
             | Self::DeleteOrphan { .. }
             | Self::AddUsage { .. }
             | Self::AddLive { .. }
+            | Self::PutRedo { .. }
+            | Self::DeleteRedo { .. }
             | Self::Owner { .. } => None,
         }
     }
@@ -218,6 +239,7 @@ impl Change {
                 Self::PutXattrs { list, .. } => list_len(list),
                 Self::DeleteEntry { name, .. } => name.as_bytes().len(),
                 Self::PutOrphan { holders, .. } => holders.len() * NUMBER_LEN,
+                Self::PutRedo { bytes, .. } => bytes.len(),
                 Self::PutPlacement { .. }
                 | Self::DeleteInode { .. }
                 | Self::DeleteContent { .. }
@@ -225,6 +247,7 @@ impl Change {
                 | Self::DeleteOrphan { .. }
                 | Self::AddUsage { .. }
                 | Self::AddLive { .. }
+                | Self::DeleteRedo { .. }
                 | Self::Owner { .. } => 0,
             }
     }

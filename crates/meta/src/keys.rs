@@ -36,6 +36,8 @@ pub enum KeyKind {
     Usage = b'u',
     /// The volume itself.
     Volume = b'v',
+    /// Bytes of a segment that may not be durable there yet.
+    Redo = b'w',
     /// One page of a file's extents.
     ExtentPage = b'x',
 }
@@ -69,6 +71,8 @@ pub enum Key {
     Usage(Account),
     /// `v`
     Volume,
+    /// `w segment offset`
+    Redo(SegmentId, u64),
 }
 
 impl Key {
@@ -96,6 +100,7 @@ impl Key {
             Self::Limits(account) => key(KeyKind::Limits, &numbers_of(account)),
             Self::Usage(account) => key(KeyKind::Usage, &numbers_of(account)),
             Self::Volume => key(KeyKind::Volume, &[]),
+            Self::Redo(segment, offset) => key(KeyKind::Redo, &[segment.0, offset]),
         }
     }
 
@@ -122,6 +127,7 @@ impl Key {
             b'l' => (Self::Limits(account()?), 2),
             b'u' => (Self::Usage(account()?), 2),
             b'v' => (Self::Volume, 0),
+            b'w' => (Self::Redo(SegmentId(number(0)?), number(1)?), 2),
             _ => return None,
         };
         (rest.len() == 8 * numbers).then_some(key)
@@ -184,6 +190,7 @@ mod tests {
             Key::Usage(Account::User(1000)),
             Key::Usage(Account::Tree(2)),
             Key::Volume,
+            Key::Redo(SegmentId(5), 1 << 20),
             Key::ExtentPage(Ino(2), 3),
         ];
         let bytes: Vec<_> = keys.iter().map(|k| k.to_vec()).collect();

@@ -34,4 +34,4 @@ pub use store::{
 };
 pub use store_view::StoreView;
 pub use view::{Lookup, Missing, View, ViewError};
-pub use volume::{OrphanRecord, SegmentRecord, Totals, UsageCount, UsageRecord, initial_changes};
+pub use volume::{OrphanRecord, RedoRecord, SegmentRecord, Totals, UsageCount, UsageRecord, initial_changes};

@@ -64,6 +64,15 @@ pub struct SegmentRecord {
 
 codec_struct!(SegmentRecord { writer, live_bytes });
 
+/// Bytes of a segment that may not be durable there yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedoRecord {
+    /// A run with its header, and the segment's header before the first.
+    pub bytes: Box<[u8]>,
+}
+
+codec_struct!(RedoRecord { bytes });
+
 /// An inode without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrphanRecord {

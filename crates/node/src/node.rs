@@ -432,7 +432,8 @@ fn check_mountpoint(path: &Path) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Lets the kernel read ahead as far as a request is long. Only root may; without it reads are smaller.
+/// Lets the kernel read ahead as far as there are threads that read: each takes a request of 1 MiB. Only root may; without it
+/// reads are smaller, and one after the other.
 fn raise_read_ahead(minor: u32) {
     let file = format!("/sys/class/bdi/{DEVICE_MAJOR}:{minor}/read_ahead_kb");
     if let Err(error) = std::fs::write(&file, READ_AHEAD_KB) {
@@ -442,7 +443,7 @@ fn raise_read_ahead(minor: u32) {
 
 /// Device numbers of file systems without a device.
 const DEVICE_MAJOR: u32 = 0;
-const READ_AHEAD_KB: &str = "1024";
+const READ_AHEAD_KB: &str = "4096";
 /// Threads that read segments.
 const READERS: usize = 4;
 /// How long a mount waits for another process that is becoming master: it may have journals to read.

@@ -59,9 +59,9 @@ pub enum DataCheck {
     Sums,
 }
 
-/// A volume that nobody else uses until this is dropped.
+/// A volume that nobody else uses until this is closed or dropped.
 pub struct Offline {
-    engine: Arc<dyn Engine>,
+    engine: Box<dyn Engine>,
     store: VolumeStore,
     volume: Volume,
     _lock: MasterLock,
@@ -78,10 +78,12 @@ impl Offline {
         let Some(lock) = volume.try_elect()? else {
             return Err(OfflineError::Mounted { pid: volume.master_pid()? });
         };
-        let engine = open_engine(&volume)?;
+        let engine = Box::new(open_engine(&volume)?);
         let store = VolumeStore::open(&volume, Arc::new(obs::Metrics::new()))?;
         let offline = Self { store, engine, volume, _lock: lock };
         offline.refuse_living_members()?;
+        // A loss of power may have come after the last mount.
+        master::redo(&*offline.engine, &offline.store).map_err(NodeError::from)?;
         Ok(offline)
     }
 
@@ -125,6 +127,15 @@ impl Offline {
     /// Loads a dump of this volume into its empty metadata. Returns how many records.
     pub fn load(&self, input: &mut dyn BufRead) -> Result<u64, OfflineError> {
         Ok(check::load(&*self.engine, self.volume.header().id.0, input)?)
+    }
+
+    /// Gives the volume free. What was changed is durable then, and the next mount finds nothing to read over again.
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn close(self) -> Result<(), OfflineError> {
+        Ok(self.engine.close().map_err(NodeError::from)?)
     }
 
     /// Whether it was never mounted: the first mount writes the root directory.

@@ -15,7 +15,7 @@ use chunk::{ChunkError, SegmentStore};
 use kv::{Claim, Engine, EngineError, Seq};
 use kv_fjall::FjallEngine;
 use master::{AccountStatus, Master, MasterError, MemberStatus, Output, PeerId};
-use meta::Limits;
+use meta::{Limits, SegmentRange};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
@@ -60,7 +60,7 @@ pub(crate) struct Service {
 struct Held {
     threads: Vec<JoinHandle<()>>,
     listener: Arc<Listener>,
-    engine: Arc<dyn Engine>,
+    engine: Arc<FjallEngine>,
     _lock: MasterLock,
 }
 
@@ -72,7 +72,7 @@ impl Service {
             std::fs::metadata(volume.path()).map_err(|source| NodeError::io("examine the volume", source))?;
         let since = Instant::now();
         volume.raise_version()?;
-        let engine = open_engine(volume)?;
+        let engine = Arc::new(open_engine(volume)?);
         let opened = since.elapsed();
         if engine.last_seq() == Seq(0) {
             Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
@@ -86,7 +86,7 @@ impl Service {
             store: Arc::clone(&shell.store),
         };
         let clock = clock::for_master();
-        let master = Master::open(clock, Arc::clone(&engine), config, Arc::clone(&shell.metrics))?;
+        let master = Master::open(clock, engine.clone(), config, Arc::clone(&shell.metrics))?;
         log::info!(
             "this node is master under epoch {}: metadata opened in {} ms, taken over in {} ms",
             master.epoch(),
@@ -124,7 +124,7 @@ impl Service {
         self: &Arc<Self>,
         shell: &Arc<Shell>,
         listener: &Arc<Listener>,
-        engine: &Arc<dyn Engine>,
+        engine: &Arc<FjallEngine>,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), NodeError> {
         let (service, node, listener) = (Arc::clone(self), Arc::clone(shell), Arc::clone(listener));
@@ -160,16 +160,20 @@ impl Service {
             join(thread);
         }
         drop(self.master.lock().take());
-        if let Err(error) = held.engine.sync() {
+        let mut shared = held.engine;
+        let engine = loop {
+            match Arc::try_unwrap(shared) {
+                Ok(engine) => break engine,
+                // A scrub reads from it until it sees that it is to end.
+                Err(still) => shared = still,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        // The engine's threads end with it, before the lock is given up.
+        if let Err(error) = Box::new(engine).close() {
             log::error!("the last sync of the metadata failed: {}", describe(&error));
         }
         keep_reserve(shell);
-        // A scrub reads from it until it sees that it is to end.
-        while Arc::strong_count(&held.engine) > 1 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // The engine's threads end with it, before the lock is given up.
-        drop(held.engine);
         drop(held.listener);
         log::info!("this node is no longer master");
     }
@@ -192,7 +196,7 @@ impl Service {
     /// The engine, unless stopped. Who has it gives it up soon after [`is_stopping`](Self::is_stopping): the volume stays
     /// locked until then.
     pub fn engine(&self) -> Option<Arc<dyn Engine>> {
-        self.held.lock().as_ref().map(|held| Arc::clone(&held.engine))
+        self.held.lock().as_ref().map(|held| Arc::clone(&held.engine) as Arc<dyn Engine>)
     }
 
     /// The master's own figures: epoch, members, and stored bytes and inodes.
@@ -283,6 +287,7 @@ impl Service {
             Output::Sync { job } => self.syncs.push(job),
             Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
             Output::TrimSegments { list } => self.segment_jobs.push(SegmentJob::Trim(list)),
+            Output::PutBack { spared } => self.segment_jobs.push(SegmentJob::PutBack(spared)),
             Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
             Output::FindFiles { list, everywhere } => {
                 self.segment_jobs.push(SegmentJob::FindFiles(list, everywhere))
@@ -444,14 +449,33 @@ impl Service {
         }
     }
 
-    /// The thread that syncs the engine. One sync serves all that was asked for when it begins.
+    /// The thread that syncs the engine. One sync serves all that was asked for when it begins. What tells of it to a later
+    /// opening becomes durable when nobody waits, or when that has not come for long.
     fn sync(&self, shell: &Shell, engine: &dyn Engine) {
+        let mut unsettled: Option<Instant> = None;
         loop {
-            let jobs = self.syncs.all();
+            let overdue = unsettled.is_some_and(|since| since.elapsed() >= SETTLED_WITHIN);
+            let jobs = match unsettled {
+                None => self.syncs.all(),
+                Some(_) => match (!overdue).then(|| self.syncs.all_within(SETTLED_AFTER)).flatten() {
+                    Some(jobs) => jobs,
+                    None => {
+                        unsettled = None;
+                        if let Err(error) = engine.settle() {
+                            shell.service_failed(format!(
+                                "settling the metadata failed: {}",
+                                describe(&error)
+                            ));
+                        }
+                        continue;
+                    }
+                },
+            };
             let Some((last, earlier)) = jobs.split_last() else { return };
             let since = Instant::now();
             let result = engine.sync();
             self.metrics.engine_sync.record(since.elapsed().as_micros() as u64);
+            unsettled.get_or_insert(since);
             self.with_master(|master, clock| {
                 if let Ok(seq) = &result {
                     earlier.iter().for_each(|job| master.synced(clock, *job, Ok(*seq)));
@@ -460,6 +484,8 @@ impl Service {
                 master.synced(clock, *last, result);
             });
             shell.pump(Work::OfMaster);
+            // A failure is told to the next who commits.
+            _ = engine.prepare();
         }
     }
 
@@ -476,6 +502,7 @@ impl Service {
                     self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
                 }
                 SegmentJob::Trim(list) => trim_segments(&*shell.store, &list),
+                SegmentJob::PutBack(spared) => self.put_back(&*shell.store, &spared),
                 SegmentJob::FindFiles(list, everywhere) => {
                     let files = match self.engine().filter(|_| everywhere) {
                         Some(engine) => self.find_sharers(&*engine, list),
@@ -495,6 +522,17 @@ impl Service {
                 },
             }
             shell.pump(Work::OfMaster);
+        }
+    }
+
+    /// Puts into segments what fsyncs of nodes that are gone logged.
+    fn put_back(&self, store: &dyn SegmentStore, spared: &[SegmentRange]) {
+        let Some(engine) = self.engine() else { return };
+        match master::put_back(&*engine, store, spared) {
+            Ok(keys) if keys.is_empty() => {}
+            Ok(keys) => drop(self.with_master(|master, clock| master.were_put_back(clock, keys))),
+            // The next opening does it.
+            Err(error) => log::warn!("what fsyncs logged cannot be read: {}", describe(&error)),
         }
     }
 
@@ -554,6 +592,8 @@ enum SegmentJob {
     Delete(Vec<SegmentId>),
     /// What is reserved behind the end of these given back.
     Trim(Vec<SegmentId>),
+    /// What fsyncs logged put into the segments, but for these.
+    PutBack(Vec<SegmentRange>),
     /// All of them listed.
     List,
     /// The files found that these were written for, or that name them at all.
@@ -626,7 +666,7 @@ fn is_deleted(store: &dyn SegmentStore, segment: SegmentId) -> bool {
 }
 
 /// Opens the engine under the next generation.
-pub(crate) fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError> {
+pub(crate) fn open_engine(volume: &Volume) -> Result<FjallEngine, NodeError> {
     let total_bytes = volume.space()?.total_bytes;
     let options = kv_fjall::Options {
         memtable_bytes: (total_bytes / 64).clamp(1 << 20, 16 << 20),
@@ -636,7 +676,7 @@ pub(crate) fn open_engine(volume: &Volume) -> Result<Arc<dyn Engine>, NodeError>
     let mut released = false;
     loop {
         match FjallEngine::open(&volume.meta_dir(), options, Claim::new(generation)) {
-            Ok(engine) => return Ok(Arc::new(engine)),
+            Ok(engine) => return Ok(engine),
             // We hold the master's lock: whoever recorded a greater one is master no more.
             Err(EngineError::Fenced { stored, .. }) if stored.0 >= generation => generation = stored.0 + 1,
             Err(EngineError::Full { .. }) if !released => {
@@ -668,6 +708,10 @@ fn keep_reserve(shell: &Shell) -> bool {
     })
 }
 
+/// How long after a sync without another the witness of it becomes durable, and how long after one when others follow: of what
+/// was synced since then the loss would not be noticed after a loss of power.
+const SETTLED_AFTER: Duration = Duration::from_millis(20);
+const SETTLED_WITHIN: Duration = Duration::from_millis(500);
 /// How long a new connection may take to say hello.
 const PATIENCE_HELLO: Duration = Duration::from_secs(5);
 /// How long before its death a process's connections end, on a machine that is not too busy.

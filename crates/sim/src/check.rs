@@ -49,7 +49,14 @@ impl Tree {
                 let usage: UsageRecord = decode(key, value);
                 self.usage.0.insert(account, usage);
             }
-            Some(Key::Limits(_) | Key::Xattrs(_) | Key::Member(_) | Key::OpResult(..) | Key::Volume)
+            Some(
+                Key::Limits(_)
+                | Key::Xattrs(_)
+                | Key::Member(_)
+                | Key::OpResult(..)
+                | Key::Redo(..)
+                | Key::Volume,
+            )
             | None => {}
         }
     }

@@ -869,6 +869,13 @@ impl Cluster {
         self.pump_master();
     }
 
+    fn with_master(&mut self, call: impl FnOnce(&mut Master, master::Clock)) {
+        let clock = self.master_clock();
+        if let Some(master) = self.master.as_mut() {
+            call(master, clock);
+        }
+    }
+
     fn pump_master(&mut self) {
         let seed = self.config.seed;
         while let Some(output) = self.master.as_mut().and_then(Master::poll_output) {
@@ -886,10 +893,7 @@ impl Cluster {
                     };
                     let deleted: Vec<_> = list.into_iter().filter(is_gone).collect();
                     self.figures.segments_deleted += deleted.len() as u64;
-                    let clock = self.master_clock();
-                    if let Some(master) = self.master.as_mut() {
-                        master.segments_deleted(clock, &deleted);
-                    }
+                    self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
                 }
                 master::Output::FindFiles { list, everywhere } => {
                     let files = match everywhere {
@@ -903,10 +907,7 @@ impl Cluster {
                             .flatten()
                             .collect(),
                     };
-                    let clock = self.master_clock();
-                    if let Some(master) = self.master.as_mut() {
-                        master.files_found(clock, &files);
-                    }
+                    self.with_master(|master, clock| master.files_found(clock, &files));
                 }
                 master::Output::CopyExtents { segments, list } => {
                     let config = chunk::WriterConfig {
@@ -916,17 +917,13 @@ impl Cluster {
                     let store: Arc<dyn SegmentStore> = Arc::new(self.store.clone());
                     let copies = chunk::copy_extents(&store, config, segments, list).unwrap_or_default();
                     self.figures.extents_copied += copies.len() as u64;
-                    let clock = self.master_clock();
-                    if let Some(master) = self.master.as_mut() {
-                        master.extents_copied(clock, copies);
-                    }
+                    self.with_master(|master, clock| master.extents_copied(clock, copies));
                 }
                 master::Output::TrimSegments { .. } => {}
+                master::Output::PutBack { spared } => self.put_back(&spared),
                 master::Output::ListSegments => {
-                    let (clock, listed) = (self.master_clock(), self.store.list().expect("all of them"));
-                    if let Some(master) = self.master.as_mut() {
-                        master.segments_listed(clock, &listed);
-                    }
+                    let listed = self.store.list().expect("all of them");
+                    self.with_master(|master, clock| master.segments_listed(clock, &listed));
                 }
                 master::Output::Failed { reason } => {
                     assert!(self.config.may_fail, "seed {seed}: the master failed: {reason}");

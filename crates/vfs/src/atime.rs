@@ -165,6 +165,8 @@ impl Core {
             | Change::DeleteOrphan { .. }
             | Change::AddUsage { .. }
             | Change::AddLive { .. }
+            | Change::PutRedo { .. }
+            | Change::DeleteRedo { .. }
             | Change::Owner { .. } => return,
         };
         if let Some(access) = self.cache.atimes.noted.remove(&ino)

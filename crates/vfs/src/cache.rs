@@ -295,6 +295,8 @@ impl Cache {
             | Change::DeleteOrphan { .. }
             | Change::AddUsage { .. }
             | Change::AddLive { .. }
+            | Change::PutRedo { .. }
+            | Change::DeleteRedo { .. }
             | Change::Owner { .. } => {}
         }
     }

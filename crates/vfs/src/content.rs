@@ -268,6 +268,7 @@ impl Core {
         if dirty > 0 {
             self.dirty_files.insert(ino);
         }
+        self.make_segment_ahead();
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);
         let moved_to = (append && at != offset).then_some(at);
@@ -311,7 +312,7 @@ impl Core {
         if unsynced > limit {
             return Err(Step::Wait(WaitKey::Flush(self.flush_all())));
         }
-        if unsynced > limit / 4 && self.flushes.is_empty() {
+        if unsynced > (limit / 4).min(FLUSH_LEN) && self.flushes.is_empty() {
             self.flush_all();
         }
         if self.log.bytes() > self.config.log_bytes_max {
@@ -546,6 +547,8 @@ const SEGMENTS_LOW: usize = 4;
 const UNSYNCED_SECS: u64 = 10;
 /// However slow the store is, as much may be on its way.
 const UNSYNCED_MIN: u64 = 16 << 20;
+/// As much is made durable while more is written, so that little is left for who waits in the end.
+const FLUSH_LEN: u64 = 32 << 20;
 /// A flush of less says nothing about the store's speed.
 const RATE_BYTES_MIN: u64 = 1 << 20;
 /// Bytes to be logged of one file at which writes to it wait for a flush.

@@ -545,7 +545,8 @@ impl Core {
         self.answer_recalls();
         self.send_released();
         self.pass_barriers();
-        if !self.log.is_open_empty() || !self.live.is_empty() {
+        let is_redone = self.writer.as_ref().is_some_and(|writer| writer.redone_bytes() > 0);
+        if !self.log.is_open_empty() || !self.live.is_empty() || is_redone {
             self.commit_due = self.commit_due.min(self.clock.now + self.config.commit_interval);
         }
         if self.departure.begun {

@@ -48,6 +48,42 @@ impl Core {
 
     pub(crate) fn flush_or(&mut self, inos: &[Ino], unstored: Unstored) -> Option<u64> {
         let (captures, short) = self.capture_all(inos, unstored);
+        self.flush_captures(inos, captures, short)
+    }
+
+    /// Starts to flush a file for somebody who waits. A few bytes are logged themselves beside the extents that name them: so they are
+    /// durable with these, and the segment is synced when nobody waits.
+    fn flush_for_fsync(&mut self, ino: Ino) -> Option<u64> {
+        let inos = [ino];
+        let is_under_way = self.flush_under_way(&inos).is_some();
+        let (captures, short) = self.capture_all(&inos, Unstored::Keep);
+        let may_log = !is_under_way && short.is_empty() && captures.iter().any(names_segments);
+        let redos = match self.writer.as_mut() {
+            Some(writer) if may_log && writer.redone_bytes() < REDO_BYTES_IN_ALL => {
+                writer.take_redo(ino, REDO_BYTES_MAX)
+            }
+            Some(_) | None => None,
+        };
+        let Some(redos) = redos else { return self.flush_captures(&inos, captures, short) };
+        let put = |redo: chunk::Redo| Change::PutRedo {
+            segment: redo.segment,
+            offset: redo.offset,
+            bytes: redo.bytes.into(),
+        };
+        // Before what names them.
+        self.apply_local(redos.into_iter().map(put).collect());
+        self.log_captures(captures);
+        None
+    }
+
+    /// What was logged of segments is durable in them now.
+    fn drop_redone(&mut self) {
+        let places = self.writer.as_mut().map(|writer| writer.take_redone_synced()).unwrap_or_default();
+        let drop = |(segment, offset)| Change::DeleteRedo { segment, offset };
+        self.apply_local(places.into_iter().map(drop).collect());
+    }
+
+    fn flush_captures(&mut self, inos: &[Ino], captures: Vec<Capture>, short: BTreeSet<Ino>) -> Option<u64> {
         // Content that names no segment goes behind older content of its file that does, or it would be undone.
         let is_behind = !captures.is_empty() && self.flush_under_way(inos).is_some();
         let job = if is_behind || captures.iter().any(names_segments) {
@@ -117,6 +153,15 @@ impl Core {
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
+    /// Has the next segment made before it is needed.
+    pub(crate) fn make_segment_ahead(&mut self) {
+        if let Some(plan) = self.writer.as_mut().and_then(|writer| writer.plan_ahead()) {
+            let job = self.number();
+            self.flushes.insert(job, Flush { captures: Vec::new(), started: self.clock.now, bytes: 0 });
+            self.outputs.push_back(Output::Sync { job, plan });
+        }
+    }
+
     /// Flushes everything. Returns the job to wait for.
     pub(crate) fn flush_all(&mut self) -> u64 {
         let mut inos: Vec<Ino> = self.live.keys().copied().collect();
@@ -135,7 +180,9 @@ impl Core {
     /// for ever. `None` if all is durable.
     fn sync_rest(&mut self) -> Option<u64> {
         self.writer.as_ref().filter(|writer| writer.unsynced_bytes() > 0)?;
-        if let Some(job) = self.flushes.keys().next_back() {
+        // Not one that makes a segment, or seals one.
+        let syncs = |(_, flush): &(&u64, &Flush)| flush.bytes > 0;
+        if let Some((job, _)) = self.flushes.iter().rev().find(syncs) {
             // Afterwards the rest is seen to.
             return Some(*job);
         }
@@ -195,6 +242,7 @@ impl Core {
             return;
         }
         let failures = self.writer.as_mut().map(|w| w.on_synced(outcome)).unwrap_or_default();
+        self.drop_redone();
         for failure in failures {
             log::error!("segment {} could not be made durable: {}", failure.segment, failure.error);
             self.metrics.errors_unknown.add(1);
@@ -294,7 +342,7 @@ impl Core {
         if !progress.flushed {
             progress.flushed = true;
             self.log_atimes(&[ino]);
-            if let Some(job) = self.flush(&[ino]) {
+            if let Some(job) = self.flush_for_fsync(ino) {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }
@@ -366,7 +414,7 @@ impl Core {
         if matches!(self.link, Link::Ending | Link::Lost) {
             return;
         }
-        if !self.live.is_empty() {
+        if !self.live.is_empty() || self.writer.as_ref().is_some_and(|writer| writer.redone_bytes() > 0) {
             self.flush_all();
         }
         self.send_batch(false);
@@ -396,6 +444,11 @@ impl Core {
         Some(content)
     }
 }
+
+/// Bytes that are logged themselves at an fsync, at most: more are as fast by a sync of their segment.
+const REDO_BYTES_MAX: u64 = 64 << 10;
+/// As many in all before a sync of their segments.
+const REDO_BYTES_IN_ALL: u64 = 8 << 20;
 
 /// Whether a capture names bytes that a sync must come before.
 fn names_segments(capture: &Capture) -> bool {

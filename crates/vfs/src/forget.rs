@@ -183,16 +183,16 @@ impl Core {
                     pages.remove(page);
                 }
             }
-            Change::DeleteExtentPages { ino, .. } => {
-                self.pages.remove(ino);
-            }
+            Change::DeleteExtentPages { ino, .. } => drop(self.pages.remove(ino)),
             Change::PutPlacement { .. }
             | Change::DeleteContent { .. }
             | Change::PutXattrs { .. }
             | Change::PutOrphan { .. }
             | Change::DeleteOrphan { .. }
             | Change::AddUsage { .. }
-            | Change::AddLive { .. } => {}
+            | Change::AddLive { .. }
+            | Change::PutRedo { .. }
+            | Change::DeleteRedo { .. } => {}
             Change::Owner { ino } => {
                 if self.known.get(ino).is_some() {
                     stale.names.push(Invalidation::Names {});

@@ -54,6 +54,7 @@ enum LogKey {
     Pages(Ino, u64),
     Xattrs(Ino),
     Orphan(Ino),
+    Redo(SegmentId, u64),
 }
 
 /// Bytes at which a batch is sealed: with its last operation and the rights that it declares it fits a message.
@@ -309,6 +310,9 @@ impl LogKey {
             Change::DeleteExtentPages { ino, from_page, .. } => Self::Pages(*ino, *from_page),
             Change::PutXattrs { ino, .. } => Self::Xattrs(*ino),
             Change::PutOrphan { ino, .. } | Change::DeleteOrphan { ino } => Self::Orphan(*ino),
+            Change::PutRedo { segment, offset, .. } | Change::DeleteRedo { segment, offset } => {
+                Self::Redo(*segment, *offset)
+            }
             Change::AddUsage { .. } | Change::AddLive { .. } | Change::Owner { .. } => return None,
         })
     }

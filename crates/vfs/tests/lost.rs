@@ -264,16 +264,36 @@ fn a_failure_that_was_made_good_is_not_reported_later() {
 fn a_failed_sync_is_told_until_the_file_is_closed_and_does_not_come_back() {
     let mut rig = Rig::new();
     let (ino, handle) = rig.create("unsynced");
-    rig.write(ino, 0, 60 * KIB).unwrap();
+    rig.write(ino, 0, 100 * KIB).unwrap();
     rig.store.fail(Action::Sync, 0, Fault::Io);
     assert_eq!(rig.fsync(ino), Err(FsError::Io));
-    assert_eq!(rig.metrics.content_lost_bytes.get(), 60 * KIB as u64);
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 100 * KIB as u64);
     assert_eq!(rig.write(ino, 0, 10), Err(FsError::Io));
     done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
     let Reply::Attr(attr, _) = rig.ask(Request::GetAttr { ino }) else { panic!("no attributes") };
     assert_eq!(attr.size, 0, "the file is as it was last stored");
     assert!(rig.revoke(ResourceId::dir(Ino::ROOT), LockMode::Nl));
     assert_eq!(rig.logged(ino).unwrap().size, 0);
+}
+
+/// What was answered is in the metadata, whatever becomes of its segment.
+#[test]
+fn what_an_fsync_logged_is_not_lost_with_its_segment() {
+    let mut rig = Rig::new();
+    let (ino, _) = rig.create("logged");
+    rig.write(ino, 0, 30 * KIB).unwrap();
+    assert_eq!(rig.fsync(ino), Ok(()));
+    rig.store.fail(Action::Sync, 0, Fault::Io);
+    for _ in 0..2 {
+        rig.now = rig.now + Micros(2_000_000);
+        rig.core.handle_timeout(rig.clock());
+        rig.run();
+    }
+    assert_eq!(rig.store.losses().failures, 1);
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 0);
+    assert_eq!(rig.write(ino, 30 * KIB as u64, 10), Ok(()), "in another segment");
+    assert_eq!(rig.fsync(ino), Ok(()));
+    assert_eq!(rig.logged(ino).unwrap().size, 30 * KIB as u64 + 10);
 }
 
 #[test]

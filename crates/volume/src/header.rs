@@ -8,9 +8,9 @@ use std::fmt;
 use crate::error::VolumeError;
 use std::path::Path;
 
-/// Highest format version that this program reads, and the one it writes. Version 1 is read too: its metadata lack what version 2 counts for
-/// quotas, which the first master of this version adds.
-pub const FORMAT_VERSION: u32 = 2;
+/// Highest format version that this program reads, and the one it writes. Earlier ones are read too: the metadata of version 1 lack what
+/// version 2 counts for quotas, which the first master adds; those of version 2 have no bytes of segments in them.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Random identity of a volume, shown as a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -282,3 +282,91 @@ fn synced_writes_survive_any_faults_and_crash() {
     }
     assert!(checked > 10_000, "only {checked} writes were checked");
 }
+
+/// Goal: what a redo was taken of is durable without a sync. Method: writes of two files, redos of one, and a crash; then what was
+/// taken is put to its place.
+#[test]
+fn what_a_redo_was_taken_of_survives_a_crash_by_it() {
+    for seed in 0..200 {
+        let store = MemStore::new();
+        let mut writer = writer(&store, SEGMENT_LEN, 4);
+        let other = writer.append(Ino(7), 0, &[&content(1, 30_000)]).unwrap();
+        let mut extents = Vec::new();
+        let mut redos = Vec::new();
+        for round in 0..3u64 {
+            let bytes = content(2 + round, 4096);
+            extents.extend(writer.append(INO, round * 4096, &[&bytes]).unwrap());
+            redos.extend(writer.take_redo(INO, 1 << 20).unwrap());
+        }
+        assert_eq!(writer.take_redo(INO, 1 << 20).unwrap(), [], "each once");
+        assert_eq!(redos.len(), 4, "three runs, and the header of the segment");
+        assert!(writer.take_redo(Ino(7), 4096).is_none(), "too much");
+        store.crash(seed);
+        for redo in &redos {
+            store.write_at(redo.segment, redo.offset, &[IoSlice::new(&redo.bytes)]).unwrap();
+        }
+        for (round, extent) in extents.iter().enumerate() {
+            assert!(read(&store, extent).unwrap() == content(2 + round as u64, 4096));
+        }
+        assert!(scan_segment(&store, SegmentId(1)).is_ok(), "the segment has its header");
+        assert_eq!(other[0].segment(), SegmentId(1));
+    }
+}
+
+#[test]
+fn redos_are_told_once_after_the_sync_that_covers_them() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 4);
+    writer.append(INO, 0, &[b"first"]).unwrap();
+    let [first] = &writer.take_redo(INO, 4096).unwrap()[..] else { panic!("one with the header") };
+    assert_eq!(first.offset, 0);
+    let plan = writer.sync_plan();
+    writer.append(INO, 100, &[b"second"]).unwrap();
+    let [second] = &writer.take_redo(INO, 4096).unwrap()[..] else { panic!("one") };
+    assert!(writer.redone_bytes() > 0 && writer.take_redone_synced().is_empty());
+    let outcome = plan.run(&store);
+    assert!(writer.on_synced(outcome).is_empty());
+    assert_eq!(writer.take_redone_synced(), [(SegmentId(1), 0)]);
+    assert!(sync(&mut writer, &store).is_empty());
+    assert_eq!(writer.take_redone_synced(), [(SegmentId(1), second.offset)]);
+    assert_eq!((writer.redone_bytes(), writer.take_redone_synced()), (0, vec![]));
+    // After a failed sync what is kept of the writes stays, and they are not lost.
+    writer.append(INO, 200, &[b"third"]).unwrap();
+    assert_eq!(writer.take_redo(INO, 4096).unwrap().len(), 1);
+    let fourth = writer.append(Ino(7), 0, &[b"fourth"]).unwrap();
+    store.fail(Action::Sync, 0, Fault::Io);
+    let [failure] = &sync(&mut writer, &store)[..] else { panic!("one") };
+    assert_eq!(failure.lost, [Lost { ino: Ino(7), extent: fourth[0].clone() }]);
+    assert_eq!((writer.redone_bytes(), writer.take_redone_synced(), writer.unsynced_bytes()), (0, vec![], 0));
+}
+
+/// Goal: the next segment is there before it is needed, and nothing is left of one that is not. Method: appends in a store that
+/// says when it was asked to make a segment.
+#[test]
+fn the_next_segment_is_made_while_the_one_before_fills() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, 64 << 10, 10);
+    assert!(writer.plan_ahead().is_none());
+    writer.append(INO, 0, &[&content(1, 40_000)]).unwrap();
+    let plan = writer.plan_ahead().expect("half full");
+    assert_eq!((plan.create, plan.is_empty()), (Some(SegmentId(2)), false));
+    assert!(writer.plan_ahead().is_none(), "once");
+    let outcome = plan.run(&store);
+    assert!(writer.on_synced(outcome).is_empty());
+    store.fail(Action::Create, 0, Fault::Io);
+    let extents = writer.append(INO, 40_000, &[&content(2, 40_000)]).unwrap();
+    assert_eq!(extents[0].segment(), SegmentId(2), "nothing is made now");
+    assert_eq!(read(&store, &extents[0]).unwrap(), content(2, 40_000));
+    // One that cannot be made ahead is not used; the next is made when it is needed.
+    let plan = writer.plan_ahead().expect("half full");
+    let outcome = plan.run(&store);
+    assert!(writer.on_synced(outcome).is_empty());
+    writer.append(INO, 80_000, &[&content(3, 40_000)]).unwrap();
+    let plan = writer.plan_ahead().expect("half full");
+    let outcome = plan.run(&store);
+    let made = outcome.created.as_ref().unwrap().0;
+    writer.close();
+    assert!(writer.on_synced(outcome).is_empty());
+    assert!(store.list().unwrap().iter().all(|(segment, _)| *segment != made), "none is wanted any more");
+    assert!(writer.take_left().contains(&made));
+}

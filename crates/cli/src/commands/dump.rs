@@ -13,12 +13,14 @@ pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
     let offline = Offline::open(&args.volume).map_err(|error| Failure::unable(with_causes(&error)))?;
     let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
     let Some(path) = &args.output else {
-        return offline.dump(&mut BufWriter::new(io::stdout().lock())).map(drop).map_err(failed);
+        offline.dump(&mut BufWriter::new(io::stdout().lock())).map_err(failed)?;
+        return offline.close().map_err(failed);
     };
     let named = |error: io::Error| Failure::unable(format!("{}: {error}", path.display()));
     let mut out = BufWriter::new(File::create_new(path).map_err(named)?);
     let count = offline.dump(&mut out).map_err(failed)?;
     out.flush().and_then(|()| out.get_ref().sync_all()).map_err(named)?;
+    offline.close().map_err(failed)?;
     println!("{count} records");
     Ok(())
 }
@@ -35,7 +37,9 @@ pub fn load(args: &LoadArgs) -> Result<(), Failure> {
         None => Box::new(BufReader::new(io::stdin())),
     };
     let offline = Offline::open(&args.volume).map_err(|error| Failure::unable(with_causes(&error)))?;
-    let count = offline.load(&mut input).map_err(|error| Failure::problem(with_causes(&error)))?;
+    let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
+    let count = offline.load(&mut input).map_err(failed)?;
+    offline.close().map_err(failed)?;
     println!("{count} records");
     Ok(())
 }

@@ -22,6 +22,7 @@ pub fn run(args: &FsckArgs) -> Result<(), Failure> {
         Ok(offline) => {
             let found = offline.check(data).map_err(failed)?;
             let repaired = args.repair.then(|| offline.repair(data)).transpose().map_err(failed)?;
+            offline.close().map_err(failed)?;
             (found, repaired)
         }
         // Nothing is repaired under those who use it.

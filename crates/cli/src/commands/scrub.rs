@@ -20,6 +20,7 @@ pub fn run(args: &ScrubArgs) -> Result<(), Failure> {
     let document = match Offline::open(&path) {
         Ok(offline) => {
             let scrubbed = offline.scrub(rate).map_err(|error| failed(&error))?;
+            offline.close().map_err(|error| failed(&error))?;
             node::report_json(&scrubbed.report)
         }
         Err(OfflineError::Mounted { .. }) => {

@@ -1,4 +1,4 @@
-//! Volumes that earlier versions of the format wrote. `tests/fixtures/volume-1.*` are header and dump of one of version 1, written by
+//! Volumes that earlier versions of the format wrote. `tests/fixtures/volume-N.*` are header and dump of one of version N, written by
 //! the last program of that version.
 
 use std::fs;
@@ -51,5 +51,26 @@ fn a_volume_of_version_1_is_read_and_counted() {
     ];
     assert_eq!(usage(&lab), expected);
     let raised = fs::read(lab.path("vol/holdfast.volume")).expect("there");
-    assert_eq!((header[8], raised[8]), (1, 2), "programs of version 1 refuse it from now on");
+    assert_eq!((header[8], raised[8]), (1, 3), "programs of version 1 refuse it from now on");
+}
+
+#[test]
+fn a_volume_of_version_2_is_read_and_raised() {
+    let Some(lab) = Lab::without_volume() else { return };
+    lab.holdfast(&["format", "vol"]).expect_success();
+    let header = fs::read(fixture("volume-2.header")).expect("there");
+    fs::write(lab.path("vol/holdfast.volume"), &header).expect("written");
+    let dump = fixture("volume-2.dump");
+    lab.holdfast(&["load", "vol", dump.to_str().expect("UTF-8")]).expect_success();
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+    let before = usage(&lab);
+    assert!(!before.is_empty());
+    let a = lab.mount("a");
+    assert_eq!(fs::read(a.path("d/b")).expect("read"), b"hello\n");
+    assert_eq!(fs::metadata(a.path("d/sub/big")).expect("there").size(), 3000);
+    drop(a);
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+    assert_eq!(usage(&lab), before);
+    let raised = fs::read(lab.path("vol/holdfast.volume")).expect("there");
+    assert_eq!((header[8], raised[8]), (2, 3), "programs of version 2 refuse it from now on");
 }

@@ -2,8 +2,8 @@
 
 use chunk::ExtentMap;
 use meta::{
-    Content, Damage, Dirent, Key, Limits, MemberRecord, OrphanRecord, ResultRecord, SegmentRecord,
-    StoredInode, Totals, UsageRecord, VolumeRecord,
+    Content, Damage, Dirent, Key, Limits, MemberRecord, OrphanRecord, RedoRecord, ResultRecord,
+    SegmentRecord, StoredInode, Totals, UsageRecord, VolumeRecord,
 };
 use testkit::fuzz::{Target, outcome};
 use types::{Decode, Encode, Name};
@@ -57,6 +57,7 @@ impl Target for Records {
             Key::Usage(_) => read::<UsageRecord>(key, value),
             Key::Limits(_) => read::<Limits>(key, value),
             Key::Volume => read::<VolumeRecord>(key, value),
+            Key::Redo(..) => read::<RedoRecord>(key, value),
         };
         match result {
             Ok(()) => outcome(&format!("{typed:?}")),

@@ -81,6 +81,8 @@ fn no_change_is_longer_than_it_says() {
             inodes: i64::MIN,
         },
         Change::AddLive { segment: SegmentId(u64::MAX), bytes: i64::MIN },
+        Change::PutRedo { segment: SegmentId(u64::MAX), offset: u64::MAX, bytes: vec![3; 5000].into() },
+        Change::DeleteRedo { segment: SegmentId(u64::MAX), offset: u64::MAX },
     ];
     for change in changes {
         let (len, said) = (change.to_bytes().len(), change.encoded_len_max());

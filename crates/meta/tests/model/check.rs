@@ -155,7 +155,7 @@ fn check_key(view: &StoreView<'_, MapStore>, key: Key, bytes: &[u8], value: &[u8
             sums.recorded_usage.0.insert(account, decode::<UsageRecord>(bytes, value)?);
             Ok(())
         }
-        Key::Limits(_) | Key::Member(_) | Key::OpResult(_, _) | Key::Volume => {
+        Key::Limits(_) | Key::Member(_) | Key::OpResult(_, _) | Key::Redo(..) | Key::Volume => {
             Err("was never written".to_owned())
         }
     }

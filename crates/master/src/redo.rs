@@ -1,0 +1,120 @@
+//! What fsyncs logged of segments, put to its place when a volume is opened.
+//!
+//! An fsync of a few bytes waits for no sync of their segment: the batch that names them holds them, too, and the node deletes
+//! that once the segment is synced. After a loss of power the segment may lack them; and where a node has died nobody deletes them.
+
+use std::collections::BTreeSet;
+use std::io::{IoSlice, IoSliceMut};
+
+use chunk::{ChunkError, SegmentStore};
+use kv::{Batch, Engine, KeyRange};
+use meta::{Key, KeyKind, RedoRecord, SegmentRange};
+use types::{NodeId, SegmentId};
+
+use crate::error::MasterError;
+use crate::state::{Clock, Master, Output};
+
+/// Puts into the segments what they may lack, and deletes what was kept for it. All is durable when it returns; to be called before
+/// anybody reads segments.
+///
+/// What cannot be stored now is kept, with a line in the log, for the next opening. Nodes that go on to write to these segments are not
+/// disturbed: the same bytes are in the same place.
+///
+/// # Errors
+///
+/// Those of the engine.
+pub fn redo(engine: &dyn Engine, store: &dyn SegmentStore) -> Result<(), MasterError> {
+    let stored = put_back(engine, store, &[])?;
+    if !stored.is_empty() {
+        let mut batch = Batch::new(engine.last_seq().next());
+        batch.deletes.extend(stored.iter().map(|key| key.to_vec()));
+        engine.commit(batch)?;
+        engine.sync()?;
+    }
+    Ok(())
+}
+
+/// Puts into the segments what they may lack, but of those that are `spared`, and returns the keys of what is durable there now. May
+/// run beside a master, and on segments that are written to: see [`redo`].
+///
+/// # Errors
+///
+/// Those of the engine.
+pub fn put_back(
+    engine: &dyn Engine,
+    store: &dyn SegmentStore,
+    spared: &[SegmentRange],
+) -> Result<Vec<Key>, MasterError> {
+    let (start, end) = Key::range_of_kind(KeyKind::Redo);
+    let mut found: Vec<(Key, SegmentId)> = Vec::new();
+    let mut failed: BTreeSet<SegmentId> = BTreeSet::new();
+    let mut written = 0;
+    kv::scan_all(engine, KeyRange::new(start, end), |(bytes, value)| {
+        let Some(key @ Key::Redo(segment, offset)) = Key::from_slice(&bytes) else { return };
+        if spared.iter().any(|range| range.contains(segment)) {
+            return;
+        }
+        match meta::value_decode::<RedoRecord>(&bytes, &value) {
+            Ok(record) => match put(store, segment, offset, &record.bytes) {
+                Ok(is_new) => written += u64::from(is_new),
+                Err(error) => {
+                    log::error!("segment {segment} may lack bytes at {offset}: {error}");
+                    failed.insert(segment);
+                }
+            },
+            // Kept for a check to tell, with the others of its segment.
+            Err(damage) => {
+                log::error!("metadata: segment {segment} may lack bytes at {offset}: {damage}");
+                failed.insert(segment);
+            }
+        }
+        found.push((key, segment));
+    })?;
+    let segments: BTreeSet<SegmentId> = found.iter().map(|(_, segment)| *segment).collect();
+    for segment in segments {
+        match store.sync(segment) {
+            // Removed since: nothing names it.
+            Ok(()) | Err(ChunkError::Missing { .. }) => {}
+            Err(error) => {
+                log::error!("segment {segment} cannot be made durable: {error}");
+                failed.insert(segment);
+            }
+        }
+    }
+    if written > 0 {
+        log::info!("{written} writes that were only in the metadata are in their segments again");
+    }
+    found.retain(|(_, segment)| !failed.contains(segment));
+    Ok(found.into_iter().map(|(key, _)| key).collect())
+}
+
+impl Master {
+    /// Memberships have ended: nobody else deletes what their fsyncs logged.
+    pub(crate) fn redo_of_the_dead(&mut self) {
+        self.outputs.push_back(Output::PutBack { spared: self.owned_segments().into_ranges() });
+    }
+
+    /// What [`Output::PutBack`] asked for is durable in its segments.
+    pub fn were_put_back(&mut self, clock: Clock, keys: Vec<Key>) {
+        self.clock = clock;
+        let own = keys.into_iter().map(|key| (key, None)).collect();
+        if let Err(error) = self.commit(NodeId(0), &[], own) {
+            self.fail(format!("what was kept of segments could not be removed: {error:?}"));
+        }
+        self.settle();
+    }
+}
+
+/// Returns whether the bytes were not there.
+fn put(store: &dyn SegmentStore, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<bool, ChunkError> {
+    let mut there = vec![0; bytes.len()];
+    let is_there = match store.read_at(segment, offset, &mut [IoSliceMut::new(&mut there)]) {
+        Err(ChunkError::Missing { .. }) => return Ok(false),
+        // Another run, or the end: a loss of power may leave anything where nothing was synced.
+        read => read.is_ok() && there == bytes,
+    };
+    // Even so they may be in memory alone: the kernel takes them for stored after a sync of them that failed, and only what is written
+    // anew takes part in the next.
+    store.write_at(segment, offset, &[IoSlice::new(bytes)])?;
+    Ok(!is_there)
+}
