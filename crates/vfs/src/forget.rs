@@ -154,17 +154,7 @@ impl Core {
                 self.keep_old_content(ino, None);
             }
             Change::PutDirectory { ino, .. } => {
-                let dir = self.cache.dirs.get_mut(ino);
-                let kernel_has = dir.map(|dir| std::mem::take(&mut dir.kernel_has)).unwrap_or_default();
-                let has_attr = self.known.get_mut(ino).is_some_and(|k| std::mem::take(&mut k.attr_out));
-                match kernel_has {
-                    KernelHas::Listing => stale.names.push(Invalidation::Directory { ino: *ino }),
-                    KernelHas::Attributes => stale.names.push(Invalidation::Attr { ino: *ino }),
-                    KernelHas::Nothing if has_attr => {
-                        stale.names.push(Invalidation::Attr { ino: *ino });
-                    }
-                    KernelHas::Nothing => {}
-                }
+                stale.names.extend(self.directory_forgotten(*ino));
             }
             Change::PutAttr { ino, .. } => stale.note(*ino, false),
             Change::PutContent { ino, content } => {
@@ -198,6 +188,18 @@ impl Core {
                     stale.names.push(Invalidation::Names {});
                 }
             }
+        }
+    }
+
+    /// What the kernel has of a directory itself goes: with its attributes alone, no listing has to.
+    fn directory_forgotten(&mut self, ino: Ino) -> Option<Invalidation> {
+        let dir = self.cache.dirs.get_mut(&ino);
+        let kernel_has = dir.map(|dir| std::mem::take(&mut dir.kernel_has)).unwrap_or_default();
+        let has_attr = self.known.get_mut(&ino).is_some_and(|known| std::mem::take(&mut known.attr_out));
+        match kernel_has {
+            KernelHas::Listing => Some(Invalidation::Directory { ino }),
+            KernelHas::Attributes => Some(Invalidation::Attr { ino }),
+            KernelHas::Nothing => has_attr.then_some(Invalidation::Attr { ino }),
         }
     }
 
