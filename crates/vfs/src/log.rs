@@ -167,6 +167,11 @@ impl WriteLog {
         self.has_copy
     }
 
+    /// Whether the open batch has the record of an inode with keys of its own, perhaps the first.
+    pub fn has_record_of(&self, ino: Ino) -> bool {
+        self.at.contains_key(&LogKey::Inode(ino))
+    }
+
     /// Whether the open batch has enough to be sent.
     pub fn is_full(&self) -> bool {
         self.bytes >= BATCH_BYTES

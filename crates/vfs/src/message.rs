@@ -52,9 +52,10 @@ impl Core {
             FromMaster::Glimpse { seq, list } => {
                 let contents: Vec<_> =
                     list.iter().filter_map(|ino| Some((*ino, self.glimpse_content(*ino)?))).collect();
-                // What was made here may be in the log yet.
+                // What was made here may be in the log yet, also that of which the content is told.
                 let is_known = |ino: &Ino| !matches!(self.place(*ino), Place::Unknown);
-                if contents.len() < list.len() && list.iter().any(is_known) {
+                let is_untold = |ino: &Ino| self.log.has_record_of(*ino);
+                if contents.len() < list.len() && list.iter().any(is_known) || list.iter().any(is_untold) {
                     self.send_batch(false);
                 }
                 self.send(ToMaster::Glimpsed { seq, contents });

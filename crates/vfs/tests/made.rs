@@ -110,3 +110,51 @@ fn make(core: &mut Core) -> Ino {
     }
     made.expect("the operation is shipped")
 }
+
+/// Goal: an inode is found by its number as soon as whoever made it was told. Method: a file with two names, which has tokens of its own, is
+/// in this node's log alone when the master asks for what it is like.
+#[test]
+fn what_is_made_goes_before_what_is_told_of_it() {
+    let mut core = member();
+    core.handle_message(CLOCK, common::reserved());
+    let mut said = Vec::new();
+    let lookup = Request::Lookup { parent: Ino::ROOT, name: b"none"[..].into() };
+    assert!(matches!(ask(&mut core, 3, lookup, &mut said), Reply::NoEntry(_)), "the root is held");
+    let created = ask(&mut core, 1, create("a"), &mut said);
+    let Reply::Created(entry, _) = created else { panic!("{created:?}") };
+    let ino = entry.attr.ino;
+    let link = Request::Link { ino, parent: Ino::ROOT, name: b"b"[..].into() };
+    let linked = ask(&mut core, 2, link, &mut said);
+    assert!(matches!(linked, Reply::Entry(entry) if entry.attr.nlink == 2));
+    assert!(!said.iter().any(|message| matches!(message, ToMaster::Batch { .. })), "nothing asked for it");
+    core.handle_message(CLOCK, FromMaster::Glimpse { seq: 9, list: vec![ino] });
+    let mut said = Vec::new();
+    while let Some(output) = core.poll_output() {
+        if let Output::Send(message) = output {
+            said.push(message);
+        }
+    }
+    let [ToMaster::Batch { changes, .. }, ToMaster::Glimpsed { seq: 9, contents }] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert!(
+        changes.iter().any(|change| matches!(change, meta::Change::PutAttr { ino: of, .. } if *of == ino))
+    );
+    assert_eq!(contents.len(), 1);
+}
+
+/// Asks a core whose master grants the root directory; what else it says goes to `said`.
+fn ask(core: &mut Core, id: u64, request: Request, said: &mut Vec<ToMaster>) -> Reply {
+    let mut reply = core.submit(CLOCK, RequestId(id), request);
+    while let Some(output) = core.poll_output() {
+        match output {
+            Output::Send(ToMaster::Acquire { request, .. }) => {
+                core.handle_message(CLOCK, common::root_acquired(request));
+            }
+            Output::Send(message) => said.push(message),
+            Output::Reply(RequestId(of), answer) if of == id => reply = Some(answer),
+            other => panic!("{other:?}"),
+        }
+    }
+    reply.expect("an answer")
+}
