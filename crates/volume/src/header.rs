@@ -217,16 +217,21 @@ mod tests {
         bytes[12..16].copy_from_slice(&200u32.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..196]);
         bytes[196..].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(decode(&bytes), Err(VolumeError::NewerVersion { found: 9, known: 2, .. })));
+        assert!(matches!(
+            decode(&bytes),
+            Err(VolumeError::NewerVersion { found: 9, known: FORMAT_VERSION, .. })
+        ));
     }
 
     #[test]
-    fn a_header_of_version_1_reads_as_it_did() {
-        let mut bytes = sample().encode();
-        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
-        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode(&bytes).expect("valid"), sample());
+    fn a_header_of_an_earlier_version_reads_as_it_did() {
+        for version in 1..FORMAT_VERSION {
+            let mut bytes = sample().encode();
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+            bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(decode(&bytes).expect("valid"), sample());
+        }
     }
 
     #[test]
