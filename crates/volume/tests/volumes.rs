@@ -148,7 +148,8 @@ fn open_tells_every_kind_of_bad_volume_apart_and_names_it() {
 
     let mut newer = good.clone();
     set_version(&mut newer, volume::FORMAT_VERSION as u8 + 1);
-    assert!(matches!(damage(&newer), VolumeError::NewerVersion { found: 3, known: 2, .. }));
+    let VolumeError::NewerVersion { found, known, .. } = damage(&newer) else { panic!("taken for damage") };
+    assert_eq!((found, known), (volume::FORMAT_VERSION + 1, volume::FORMAT_VERSION));
 
     fs::write(&header_file, &good).expect("writable");
     fs::remove_dir(path.join("segments")).expect("empty");
