@@ -8,11 +8,10 @@ mod common;
 use std::sync::Arc;
 
 use chunk::MemStore;
-use common::{CLOCK, create, reserved, root_acquired, welcome};
+use common::{CLOCK, create, looking, root_acquired};
 use meta::Change;
-use obs::Metrics;
 use types::{Ino, SegmentId};
-use vfs::{Config, Core, HandleId, Output, Reply, Request, RequestId, WriteData};
+use vfs::{Core, HandleId, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, ToMaster};
 
 const LEN: usize = 200_000;
@@ -22,12 +21,7 @@ const LEN: usize = 200_000;
 #[test]
 fn what_is_told_after_a_copy_is_told_behind_it() {
     let store = Arc::new(MemStore::new());
-    let mut core = Core::new(Config::default(), [7; 16], store.clone(), Arc::new(Metrics::new()));
-    core.hello(CLOCK, 1, 1, String::new(), String::new());
-    core.handle_message(CLOCK, welcome(1_000_000_000));
-    core.handle_message(CLOCK, reserved());
-    let look = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
-    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+    let mut core = looking(&store);
     run(&mut core, &store);
     let (source, _) = made(&mut core, "f");
     let data = WriteData(vec![7; LEN].into());

@@ -8,9 +8,8 @@ mod common;
 use std::sync::Arc;
 
 use chunk::MemStore;
-use common::{CLOCK, create, reserved, root_acquired, welcome};
+use common::{CLOCK, create, looking, root_acquired};
 use meta::{Body, Change};
-use obs::Metrics;
 use types::{Ino, Micros, SegmentId};
 use vfs::{Clock, Config, Core, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, ToMaster};
@@ -32,12 +31,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let store = Arc::new(MemStore::new());
-        let mut core = Core::new(Config::default(), [7; 16], store.clone(), Arc::new(Metrics::new()));
-        core.hello(CLOCK, 1, 1, String::new(), String::new());
-        core.handle_message(CLOCK, welcome(1_000_000_000));
-        core.handle_message(CLOCK, reserved());
-        let look = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
-        assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+        let core = looking(&store);
         let (batches, clock) = (Vec::new(), CLOCK);
         let mut rig = Self { core, store, ino: Ino(0), clock, segment_syncs: 0, batches, answers: 0 };
         rig.run();

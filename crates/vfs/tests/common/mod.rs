@@ -7,18 +7,30 @@ use chunk::MemStore;
 use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
 use obs::Metrics;
 use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, MakeSpec, OpenMode, Request};
+use vfs::{Clock, Config, Core, MakeSpec, OpenMode, Request, RequestId};
 use wire::{FromMaster, Grant, GrantData, Listing};
 
 pub const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
 
 /// A core that has joined.
 pub fn member() -> Core {
-    let store = Arc::new(MemStore::new());
-    let mut core = Core::new(Config::default(), [7; 16], store, Arc::new(Metrics::new()));
+    member_over(&Arc::new(MemStore::new()))
+}
+
+/// A core that has joined, over this store.
+pub fn member_over(store: &Arc<MemStore>) -> Core {
+    let mut core = Core::new(Config::default(), [7; 16], store.clone(), Arc::new(Metrics::new()));
     core.hello(CLOCK, 1, 1, String::new(), String::new());
     core.handle_message(CLOCK, welcome(1_000_000_000));
     core.handle_message(CLOCK, reserved());
+    core
+}
+
+/// A core that has joined and waits, with request 1, for the root directory.
+pub fn looking(store: &Arc<MemStore>) -> Core {
+    let mut core = member_over(store);
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
     core
 }
 
