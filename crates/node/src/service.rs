@@ -160,6 +160,10 @@ impl Service {
             join(thread);
         }
         drop(self.master.lock().take());
+        // First, whoever still reads from it.
+        if let Err(error) = held.engine.sync() {
+            log::error!("a sync of the metadata failed: {}", describe(&error));
+        }
         let mut shared = held.engine;
         let engine = loop {
             match Arc::try_unwrap(shared) {
