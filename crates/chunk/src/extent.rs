@@ -9,7 +9,8 @@
 //!    its extent shrinks. So whole blocks can always be read again and checked, and no checksum is kept in vain.
 //! 4. No extent ends beyond [`FILE_SIZE_MAX`], no run beyond that offset of its segment.
 
-use std::ops::Range;
+use std::fmt;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -21,7 +22,15 @@ pub struct Run {
     segment: SegmentId,
     offset: u64,
     len: u32,
-    crcs: Arc<[u32]>,
+    crcs: Sums,
+}
+
+/// Checksums of a run. The one of a short run takes no memory of its own: a file that is written in small pieces has
+/// thousands of them.
+#[derive(Clone)]
+enum Sums {
+    One(u32),
+    Many(Arc<[u32]>),
 }
 
 /// A range of a file mapped to a part of a run.
@@ -35,7 +44,7 @@ pub struct Extent {
 
 impl Run {
     /// Describes `len` bytes at `offset` of `segment` whose block checksums are `crcs`.
-    pub fn new(segment: SegmentId, offset: u64, len: u32, crcs: Arc<[u32]>) -> Result<Self, ExtentError> {
+    pub fn new(segment: SegmentId, offset: u64, len: u32, crcs: &[u32]) -> Result<Self, ExtentError> {
         if len == 0 || len > RUN_LEN_MAX {
             return Err(ExtentError::RunLen { len });
         }
@@ -45,7 +54,7 @@ impl Run {
         if !ends_within(offset, len) {
             return Err(ExtentError::SegmentOffset { offset, len });
         }
-        Ok(Self { segment, offset, len, crcs })
+        Ok(Self { segment, offset, len, crcs: crcs.into() })
     }
 
     /// Describes the bytes of `data`, one after the other, as stored at `offset` of `segment`.
@@ -55,7 +64,7 @@ impl Run {
         if len > RUN_LEN_MAX {
             return Err(ExtentError::RunLen { len });
         }
-        Self::new(segment, offset, len, block_checksums(data).into())
+        Self::new(segment, offset, len, &block_checksums(data))
     }
 
     /// The segment that holds the bytes.
@@ -95,6 +104,51 @@ impl Run {
             crcs: self.crcs[first as usize..=last as usize].into(),
         };
         (run, start)
+    }
+}
+
+impl Sums {
+    /// As many as there are times four bytes.
+    fn from_le_bytes(bytes: &[u8]) -> Self {
+        let (sums, _) = bytes.as_chunks();
+        match sums {
+            [one] => Self::One(u32::from_le_bytes(*one)),
+            _ => Self::Many(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect()),
+        }
+    }
+}
+
+impl From<&[u32]> for Sums {
+    fn from(sums: &[u32]) -> Self {
+        match sums {
+            [one] => Self::One(*one),
+            _ => Self::Many(sums.into()),
+        }
+    }
+}
+
+impl Deref for Sums {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl PartialEq for Sums {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Sums {}
+
+impl fmt::Debug for Sums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 
@@ -212,8 +266,7 @@ impl Extent {
             return Err(INVALID);
         }
         let bytes = input.raw(block_count(run_len) * 4)?;
-        let crcs = bytes.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]]));
-        let run = Run { segment, offset, len: run_len, crcs: crcs.collect() };
+        let run = Run { segment, offset, len: run_len, crcs: Sums::from_le_bytes(bytes) };
         Ok(Self { file_offset, len, skip, run })
     }
 }

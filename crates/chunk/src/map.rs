@@ -3,18 +3,21 @@
 //! Invariant: extents do not overlap, so that each byte of a file has one place or none. The map does not
 //! know the file's size: what lies behind the last extent is a hole.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use types::{CodecError, Decode, Decoder, Encode, Encoder};
 
 use crate::{Extent, FILE_SIZE_MAX, Freed};
 
 /// Which bytes of a file are stored where. Every change tells which live bytes it freed.
+///
+/// A list, because it is read from the disk, copied and written far more often than it is changed in the middle; a large file
+/// has one for each stretch of it. Copies share it until one of them changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentMap {
-    /// By file offset.
-    extents: BTreeMap<u64, Extent>,
+    /// In the order of the file.
+    extents: Arc<Vec<Extent>>,
     mapped_bytes: u64,
 }
 
@@ -46,26 +49,35 @@ impl ExtentMap {
     /// Adds `extent.len()` live bytes to its segment, see [`LiveDeltas::on_added`](crate::LiveDeltas::on_added);
     /// the answer holds only what became hidden.
     pub fn insert(&mut self, extent: Extent) -> Freed {
-        let freed = self.punch(extent.range());
-        self.put(extent);
-        freed
+        self.replace(extent.range(), Some(extent))
     }
 
     /// Makes `range` a hole.
     pub fn punch(&mut self, range: Range<u64>) -> Freed {
+        match range.is_empty() {
+            true => Freed::default(),
+            false => self.replace(range, None),
+        }
+    }
+
+    /// Has `new` in place of everything in `range`, which is not empty.
+    fn replace(&mut self, range: Range<u64>, new: Option<Extent>) -> Freed {
         let mut freed = Freed::default();
-        if range.is_empty() {
+        let touched = self.indexes_in(&range);
+        let old = &self.extents[touched.clone()];
+        if old.is_empty() && new.is_none() {
             return freed;
         }
-        while let Some(start) = self.first_in(&range) {
-            let Some(old) = self.extents.remove(&start) else { break };
-            self.mapped_bytes -= u64::from(old.len());
-            let cut = old.end().min(range.end) - old.file_offset().max(range.start);
-            freed.add(old.segment(), cut);
-            for kept in [old.slice(0..range.start), old.slice(range.end..u64::MAX)].into_iter().flatten() {
-                self.put(kept);
-            }
+        for extent in old {
+            let cut = extent.end().min(range.end) - extent.file_offset().max(range.start);
+            freed.add(extent.segment(), cut);
         }
+        let before = old.first().and_then(|first| first.slice(0..range.start));
+        let behind = old.last().and_then(|last| last.slice(range.end..u64::MAX));
+        self.mapped_bytes += new.as_ref().map_or(0, |extent| u64::from(extent.len()));
+        self.mapped_bytes -= freed.bytes();
+        let extents = Arc::make_mut(&mut self.extents);
+        extents.splice(touched, [before, new, behind].into_iter().flatten());
         freed
     }
 
@@ -76,12 +88,14 @@ impl ExtentMap {
 
     /// Splits the extent that `offset` is inside of, so that none crosses it. Frees nothing.
     pub fn split_at(&mut self, offset: u64) {
-        let Some(extent) = self.extents.range(..offset).next_back().map(|entry| entry.1) else { return };
-        let (Some(left), Some(right)) = (extent.slice(0..offset), extent.slice(offset..u64::MAX)) else {
+        let Some(index) = self.extents.partition_point(|extent| extent.file_offset() < offset).checked_sub(1)
+        else {
             return;
         };
-        self.extents.insert(left.file_offset(), left);
-        self.extents.insert(right.file_offset(), right);
+        let extent = &self.extents[index];
+        if let (Some(left), Some(right)) = (extent.slice(0..offset), extent.slice(offset..u64::MAX)) {
+            Arc::make_mut(&mut self.extents).splice(index..=index, [left, right]);
+        }
     }
 
     /// Cuts `range` into stored parts and holes, in order, without gap or overlap.
@@ -108,14 +122,13 @@ impl ExtentMap {
 
     /// The extents that have bytes in `range`, whole, in order; cut them with [`Extent::slice`].
     pub fn extents_in(&self, range: Range<u64>) -> impl Iterator<Item = &Extent> {
-        let start = self.first_in(&range).unwrap_or(range.start);
-        self.extents.range(start..range.end.max(start)).map(|entry| entry.1)
+        self.extents[self.indexes_in(&range)].iter()
     }
 
     /// The extent that holds the byte at `offset`.
     pub fn extent_at(&self, offset: u64) -> Option<&Extent> {
-        let extent = self.extents.range(..=offset).next_back()?.1;
-        (extent.end() > offset).then_some(extent)
+        let index = self.extents.partition_point(|extent| extent.end() <= offset);
+        self.extents.get(index).filter(|extent| extent.file_offset() <= offset)
     }
 
     /// First stored byte at or behind `offset`, as `SEEK_DATA` wants it.
@@ -143,7 +156,7 @@ impl ExtentMap {
 
     /// First byte behind the last extent; 0 without extents.
     pub fn end(&self) -> u64 {
-        self.extents.last_key_value().map_or(0, |entry| entry.1.end())
+        self.extents.last().map_or(0, Extent::end)
     }
 
     /// How many extents.
@@ -158,27 +171,22 @@ impl ExtentMap {
 
     /// All extents in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Extent> {
-        self.extents.values()
+        self.extents.iter()
     }
 
-    /// Key of the first extent with bytes in `range`.
-    fn first_in(&self, range: &Range<u64>) -> Option<u64> {
+    /// Where the extents with bytes in `range` are.
+    fn indexes_in(&self, range: &Range<u64>) -> Range<usize> {
         if range.is_empty() {
-            return None;
+            return 0..0;
         }
-        let before = self.extents.range(..=range.start).next_back();
-        if let Some((start, extent)) = before
-            && extent.end() > range.start
-        {
-            return Some(*start);
-        }
-        self.extents.range(range.clone()).next().map(|entry| *entry.0)
-    }
-
-    fn put(&mut self, extent: Extent) {
-        self.mapped_bytes += u64::from(extent.len());
-        let hidden = self.extents.insert(extent.file_offset(), extent);
-        assert!(hidden.is_none(), "two extents at one offset");
+        let start = self.extents.partition_point(|extent| extent.end() <= range.start);
+        let rest = &self.extents[start..];
+        // Mostly one or none.
+        let count = match rest.iter().take(FEW).position(|extent| extent.file_offset() >= range.end) {
+            Some(count) => count,
+            None => rest.partition_point(|extent| extent.file_offset() < range.end),
+        };
+        start..start + count
     }
 }
 
@@ -205,17 +213,24 @@ impl Encode for ExtentMap {
 
 impl Decode for ExtentMap {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
-        let mut map = Self::default();
-        let mut base = 0;
-        for _ in 0..input.count()? {
+        let count = input.count()?;
+        let mut extents = Vec::with_capacity(count.min(ALLOCATED_MAX));
+        let (mut base, mut mapped_bytes) = (0, 0);
+        for _ in 0..count {
             let extent = Extent::decode_after(base, input)?;
             base = extent.end();
-            map.put(extent);
+            mapped_bytes += u64::from(extent.len());
+            extents.push(extent);
         }
         debug_assert!(base <= FILE_SIZE_MAX);
-        Ok(map)
+        Ok(Self { extents: Arc::new(extents), mapped_bytes })
     }
 }
+
+/// A look at as many comes before a search.
+const FEW: usize = 4;
+/// However many extents a count promises, memory for more is taken only once they have come.
+const ALLOCATED_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,6 @@
 //! or damage.
 
 use std::io::IoSliceMut;
-use std::sync::Arc;
 
 use types::SegmentId;
 
@@ -75,11 +74,11 @@ pub fn verify_run(store: &dyn SegmentStore, stored: &StoredRun) -> Result<Run, C
     let &StoredRun { segment, offset, header } = stored;
     let mut bytes = vec![0; header.len as usize];
     store.read_at(segment, offset, &mut [IoSliceMut::new(&mut bytes)])?;
-    let crcs: Arc<[u32]> = block_checksums(&[&bytes]).into();
+    let crcs = block_checksums(&[&bytes]);
     if crc_of_crcs(&crcs) != header.crcs_crc {
         return Err(ChunkError::Damaged { segment, offset, what: Damage::Checksum });
     }
-    Run::new(segment, offset, header.len, crcs)
+    Run::new(segment, offset, header.len, &crcs)
         .map_err(|source| ChunkError::Extent { ino: header.ino, source })
 }
 

@@ -418,11 +418,11 @@ impl SegmentWriter {
         let header_offset = start + segment_header.len() as u64;
         let offset = header_offset + RUN_HEADER_LEN as u64;
 
-        let crcs: Arc<[u32]> = block_checksums(data).into();
+        let crcs = block_checksums(data);
         let sequence = self.sequence + 1;
         let header = RunHeader { ino, file_offset, len, crcs_crc: crc_of_crcs(&crcs), sequence };
         let header = header.to_bytes(&volume, segment, header_offset);
-        let run = Run::new(segment, offset, len, crcs);
+        let run = Run::new(segment, offset, len, &crcs);
         let extent = run
             .and_then(|run| Extent::new(file_offset, run))
             .map_err(|source| ChunkError::Extent { ino, source })?;

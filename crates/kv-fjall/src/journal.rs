@@ -18,6 +18,7 @@ use std::{
 };
 
 use kv::{EngineError, Mark, RESERVED_KEY, Reserved, Result, Seq};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 /// What the journals of a volume hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -318,8 +319,12 @@ const TAG_END: u8 = 3;
 
 /// Whether the journal `id`, open as `file`, is the newest. fjall numbers them without holes and removes the oldest first: as long as
 /// this one has its name, the next is there if it was ever begun.
+///
+/// Asks for no times of the file: once somebody has seen them, the kernel gives the next write times of its own, and on some file
+/// systems a sync then has the inode to write besides.
 fn is_newest(dir: &Path, id: u64, file: &File) -> bool {
-    let is_named = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 0);
+    let links = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK);
+    let is_named = links.is_ok_and(|found| found.stx_nlink > 0);
     let next = id.checked_add(1).map(|next| dir.join(format!("{next}.jnl")));
     is_named && next.is_some_and(|next| matches!(next.try_exists(), Ok(false)))
 }

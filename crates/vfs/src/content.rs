@@ -134,7 +134,7 @@ impl Core {
                 let pages = range.start / Body::PAGE_SPAN..=(range.end - 1) / Body::PAGE_SPAN;
                 let mut parts = Vec::new();
                 for page in pages {
-                    match self.pages.get(&ino).and_then(|p| p.get(&page)) {
+                    match self.pages.get(ino, page) {
                         Some(map) => parts.extend(extent_parts(map, &range)),
                         None => return Err(Step::Wait(self.fetch_page(ino, page))),
                     }
@@ -385,7 +385,7 @@ impl Core {
             // Whoever waited for room since the caller looked may have flushed what was newer, into the record.
             let logged = self.content_under(ino, LockMode::Ex);
             let mut live = Live::new(logged.as_ref().unwrap_or(content), self.config.inline_bytes_max);
-            for (page, map) in self.pages.remove(&ino).unwrap_or_default() {
+            for (page, map) in self.pages.take(ino) {
                 live.load_page(page, map);
             }
             self.live.insert(ino, live);
@@ -479,7 +479,7 @@ impl Core {
                     .map(|l| l.missing_page(&(page * Body::PAGE_SPAN..page * Body::PAGE_SPAN + 1)));
                 let is_missing = match has_live {
                     Some(missing) => missing.is_some(),
-                    None => !self.pages.get(&ino).is_some_and(|p| p.contains_key(&page)),
+                    None => self.pages.get(ino, page).is_none(),
                 };
                 if is_missing {
                     return Err(Step::Wait(self.fetch_page(ino, page)));
@@ -488,8 +488,8 @@ impl Core {
         }
         if !self.live.contains_key(&ino) {
             let mut live = Live::new(&content, self.config.inline_bytes_max);
-            for (page, map) in self.pages.get(&ino).into_iter().flatten() {
-                live.load_page(*page, map.clone());
+            for (page, map) in self.pages.of(ino) {
+                live.load_page(page, map.clone());
             }
             lookup = Some(live);
         }
@@ -519,7 +519,7 @@ impl Core {
     /// Pages of extents are as old as the right to them. Those on their way were read before it was given back: they
     /// are asked for again by whoever still needs them.
     pub(crate) fn drop_pages(&mut self, ino: Ino) {
-        self.pages.remove(&ino);
+        self.pages.take(ino);
         let is_its = |what: &FetchWhat| matches!(what, FetchWhat::ExtentPage { ino: of, .. } if *of == ino);
         let on_way: Vec<u64> =
             self.fetch_of.iter().filter(|(_, what)| is_its(what)).map(|(request, _)| *request).collect();
@@ -535,9 +535,7 @@ impl Core {
     pub(crate) fn take_page(&mut self, ino: Ino, page: u64, map: chunk::ExtentMap) {
         match self.live.get_mut(&ino) {
             Some(live) => live.load_page(page, map),
-            None => {
-                self.pages.entry(ino).or_default().insert(page, map);
-            }
+            None => self.pages.insert(ino, page, map),
         }
     }
 }

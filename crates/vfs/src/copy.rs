@@ -153,11 +153,11 @@ impl Core {
                     .map(|e| e.end().min(range.end) - e.file_offset().max(range.start))
                     .sum()
             }
-            Body::Paged { .. } => self.pages.get(&copy.to).map_or(0, |pages| {
+            Body::Paged { .. } => {
                 let range = copy.target();
-                let inside = pages.values().flat_map(|map| map.extents_in(range.clone()));
+                let inside = self.pages.of(copy.to).flat_map(|(_, map)| map.extents_in(range.clone()));
                 inside.map(|e| e.end().min(range.end) - e.file_offset().max(range.start)).sum()
-            }),
+            }
             Body::Inline { .. } | Body::Empty {} | Body::Target { .. } => 0,
         };
         self.promise_bytes(copy.to, copied.saturating_sub(old), progress)
@@ -202,7 +202,7 @@ impl Core {
         let Body::Paged { .. } = content.body else { return Ok(()) };
         let end_page = content.size.div_ceil(Body::PAGE_SPAN).min(range.end.div_ceil(Body::PAGE_SPAN));
         let mut pages = range.start / Body::PAGE_SPAN..end_page;
-        let is_missing = |page: &u64| !self.pages.get(&ino).is_some_and(|pages| pages.contains_key(page));
+        let is_missing = |page: &u64| self.pages.get(ino, *page).is_none();
         match pages.find(is_missing) {
             Some(page) => Err(Step::Wait(self.fetch_page(ino, page))),
             None => Ok(()),
@@ -216,8 +216,7 @@ impl Core {
             Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => Vec::new(),
             Body::Extents { map } => extent_parts(map, &range),
             Body::Paged { .. } => {
-                let pages = self.pages.get(&copy.from).into_iter().flatten();
-                pages.flat_map(|(_, map)| extent_parts(map, &range)).collect()
+                self.pages.of(copy.from).flat_map(|(_, map)| extent_parts(map, &range)).collect()
             }
         };
         let mut extents = Vec::with_capacity(parts.len());
@@ -241,13 +240,13 @@ impl Core {
     /// Changes the destination and logs that.
     fn share(&mut self, copy: &Copy, target: &Content, extents: &[Extent]) -> Try<()> {
         let mut live = Live::new(target, self.config.inline_bytes_max);
-        for (page, map) in self.pages.get(&copy.to).into_iter().flatten() {
-            live.load_page(*page, map.clone());
+        for (page, map) in self.pages.of(copy.to) {
+            live.load_page(page, map.clone());
         }
         if !live.place(&copy.target(), extents, self.clock.wall) {
             return Err(FsError::NotSupported.into());
         }
-        self.pages.remove(&copy.to);
+        self.pages.take(copy.to);
         let capture = live.capture(copy.to);
         self.live.insert(copy.to, live);
         self.log.note_copy();

@@ -23,6 +23,7 @@ use crate::lockop::LockCall;
 use crate::log::WriteLog;
 use crate::namespace::Shipped;
 use crate::outputs::{Clock, Output};
+use crate::pages::Pages;
 use crate::request::{HandleId, Interrupt, Reply, Request, RequestId};
 use crate::revoke::{InvalidateJob, Release};
 use crate::wait::{Parked, Progress, Step, WaitKey};
@@ -58,7 +59,7 @@ pub struct Core {
     pub(crate) old_content: FxHashMap<Ino, meta::Content>,
 
     /// Pages of extents of files that nobody changes here.
-    pub(crate) pages: FxHashMap<Ino, BTreeMap<u64, chunk::ExtentMap>>,
+    pub(crate) pages: Pages,
     /// Files with bytes in memory only.
     pub(crate) dirty_files: BTreeSet<Ino>,
     /// Files whose content found no room at a flush.
@@ -224,7 +225,7 @@ impl Core {
             next_handle: 1,
             locks: BTreeMap::new(),
             old_content: FxHashMap::default(),
-            pages: FxHashMap::default(),
+            pages: Pages::default(),
             dirty_files: BTreeSet::new(),
             flush_failed: BTreeMap::new(),
             short_of_segments: BTreeSet::new(),

@@ -13,7 +13,7 @@ use types::{Ino, LockMode, Micros, ResourceId};
 use crate::cache::Place;
 use crate::core::{Core, Link};
 use crate::late::as_shown;
-use crate::live::Capture;
+use crate::live::{Capture, Live};
 use crate::lost::{Unstored, refusal_of};
 use crate::outputs::{Clock, Output};
 use crate::request::Reply;
@@ -282,7 +282,8 @@ impl Core {
                 self.send_batch(false);
             }
             if self.live.get(&ino).is_some_and(|live| live.version == version) {
-                self.live.remove(&ino);
+                let pages = self.live.remove(&ino).map(Live::into_pages).unwrap_or_default();
+                self.pages.keep(ino, pages);
                 self.forget_unused(ino);
             } else if let Some(live) = self.live.get_mut(&ino) {
                 live.note_recorded(version, mtime, ctime);

@@ -169,11 +169,9 @@ impl Core {
             Change::DeleteInode { ino, .. } => stale.note(*ino, true),
             Change::PutExtentPage { ino, page, .. } => {
                 self.drop_stale_live(*ino, true);
-                if let Some(pages) = self.pages.get_mut(ino) {
-                    pages.remove(page);
-                }
+                self.pages.drop_page(*ino, *page);
             }
-            Change::DeleteExtentPages { ino, .. } => drop(self.pages.remove(ino)),
+            Change::DeleteExtentPages { ino, .. } => drop(self.pages.take(*ino)),
             Change::PutPlacement { .. }
             | Change::DeleteContent { .. }
             | Change::PutXattrs { .. }

@@ -34,6 +34,7 @@ mod memory;
 mod message;
 mod namespace;
 mod outputs;
+mod pages;
 mod quota;
 mod readdir;
 mod request;

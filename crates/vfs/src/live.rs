@@ -439,6 +439,14 @@ impl Live {
         }
     }
 
+    /// Its pages of extents, once what was captured of it is logged; none of a file whose record holds them.
+    pub fn into_pages(self) -> BTreeMap<u64, ExtentMap> {
+        match self.data {
+            Data::Mapped(map) if self.logged_pages > 0 => map.pages,
+            Data::Mapped(_) | Data::Inline(_) => BTreeMap::new(),
+        }
+    }
+
     /// Whether all of it was taken by a capture that is on its way to the log.
     pub fn is_captured(&self) -> bool {
         self.captured == self.version

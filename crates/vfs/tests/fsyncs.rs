@@ -26,6 +26,7 @@ struct Rig {
     segment_syncs: usize,
     batches: Vec<ToMaster>,
     answers: usize,
+    fetches: usize,
 }
 
 impl Rig {
@@ -33,7 +34,8 @@ impl Rig {
         let store = Arc::new(MemStore::new());
         let core = looking(&store);
         let (batches, clock) = (Vec::new(), CLOCK);
-        let mut rig = Self { core, store, ino: Ino(0), clock, segment_syncs: 0, batches, answers: 0 };
+        let mut rig =
+            Self { core, store, ino: Ino(0), clock, segment_syncs: 0, batches, answers: 0, fetches: 0 };
         rig.run();
         match rig.core.submit(CLOCK, RequestId(2), create("f")) {
             Some(Reply::Created(entry, _)) => rig.ino = entry.attr.ino,
@@ -77,6 +79,7 @@ impl Rig {
                     self.core.synced(self.clock, job, plan.run(&*self.store));
                 }
                 Output::Reply(FSYNC, Reply::Done) => self.answers += 1,
+                Output::Send(ToMaster::Fetch { .. }) => self.fetches += 1,
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock, job),
                 _ => {}
             }
@@ -122,6 +125,29 @@ fn an_fsync_of_a_few_bytes_is_one_batch_and_no_sync_of_a_segment() {
         assert!(put.is_some() && put < named, "{changes:?}");
     }
     assert_eq!(rig.fsync().0, 0, "nothing new");
+}
+
+/// Goal: a file of many pieces that is written and synced by turns asks the master for nothing: what was logged of it is known.
+/// Method: single writes apart from each other, until its record cannot hold its extents; then counts, and the bytes are read back.
+#[test]
+fn a_write_after_an_fsync_asks_for_no_page_of_extents() {
+    let mut rig = Rig::new();
+    rig.write(0, LEN);
+    rig.fsync();
+    let mut paged = 0;
+    for round in 1..200 {
+        rig.write(round * 3 * 4096, 4096);
+        let (_, batches) = rig.fsync();
+        let is_page = |change: &&Change| matches!(change, Change::PutExtentPage { .. });
+        paged += usize::from(changes(&batches).iter().any(is_page));
+    }
+    assert!(paged > 150, "all but the first: {paged}");
+    assert_eq!(rig.fetches, 0);
+    let read = Request::Read { ino: rig.ino, offset: 4096 * 597, len: 8192, noatime: true };
+    let answer = rig.core.submit(rig.clock, RequestId(5), read);
+    assert!(matches!(answer, Some(Reply::ReadJob(_))), "{answer:?}");
+    rig.run();
+    assert_eq!(rig.fetches, 0, "a read finds them too");
 }
 
 /// What was logged of a segment is deleted after the sync of the segment, which comes by itself.

@@ -36,7 +36,7 @@ fn rights(count: u64) -> Vec<(ResourceId, LockMode)> {
 fn fullest_page(ino: u64) -> Change {
     let mut map = ExtentMap::new();
     for n in 0..meta::Body::PAGE_EXTENTS_MAX as u64 + 64 {
-        let run = Run::new(SegmentId(FAR), FAR - (2 << 20), 1, vec![u32::MAX].into()).unwrap();
+        let run = Run::new(SegmentId(FAR), FAR - (2 << 20), 1, &[u32::MAX]).unwrap();
         let _ = map.insert(Extent::new(FAR - (1 << 30) + n * 1000, run).unwrap());
     }
     Change::PutExtentPage { ino: Ino(ino), parent: Ino(FAR), page: FAR, map }

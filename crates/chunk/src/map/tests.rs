@@ -26,7 +26,7 @@ fn run(segment: u64, offset: u64, len: u32) -> Run {
     // The checksum names its block, so that trimming shows.
     let crcs =
         (0..block_count(len) as u64).map(|block| crc_of(segment, offset / BLOCK * BLOCK + block * BLOCK));
-    Run::new(SegmentId(segment), offset, len, crcs.collect()).unwrap()
+    Run::new(SegmentId(segment), offset, len, &crcs.collect::<Vec<_>>()).unwrap()
 }
 
 fn crc_of(segment: u64, block_start: u64) -> u32 {
@@ -161,10 +161,10 @@ fn limits_are_refused() {
     let extent = Extent::new(FILE_SIZE_MAX - 5, run(1, 0, 5)).unwrap();
     assert_eq!(extent.end(), FILE_SIZE_MAX);
     assert!(Extent::new(FILE_SIZE_MAX - 4, run(1, 0, 5)).is_err());
-    assert!(Run::new(SegmentId(1), 0, 0, [].into()).is_err());
-    assert!(Run::new(SegmentId(1), 0, RUN_LEN_MAX + 1, vec![0; 65].into()).is_err());
-    assert!(Run::new(SegmentId(1), 0, CHECKSUM_BLOCK + 1, vec![0; 1].into()).is_err());
-    assert!(Run::new(SegmentId(1), u64::MAX, 1, vec![0; 1].into()).is_err());
+    assert!(Run::new(SegmentId(1), 0, 0, &[]).is_err());
+    assert!(Run::new(SegmentId(1), 0, RUN_LEN_MAX + 1, &[0; 65]).is_err());
+    assert!(Run::new(SegmentId(1), 0, CHECKSUM_BLOCK + 1, &[0; 1]).is_err());
+    assert!(Run::new(SegmentId(1), u64::MAX, 1, &[0; 1]).is_err());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::death::{Deaths, stacks};
 use crate::journal::Journal;
 use crate::lab::{BINARY, Lab, Mount, wait_until};
 use crate::stall::now_us;
@@ -64,6 +65,8 @@ pub struct Field {
     pub past: Vec<Past>,
     /// What each death cost: the event, and how old the oldest name was that was lost.
     pub lost: Vec<(&'static str, u64)>,
+    /// Killed nodes until they are gone.
+    pub deaths: Deaths,
     /// When the machine itself was late, and by how much.
     pub stalls: crate::stall::Stalls,
     pub began: Instant,
@@ -103,6 +106,7 @@ impl Field {
             events,
             past,
             lost,
+            deaths: Deaths::default(),
             stalls: crate::stall::Stalls::default(),
             began,
             aborted: 0,
@@ -217,7 +221,10 @@ impl Field {
         }
         let at = now_us();
         for site in sites {
-            self.sites[*site].mount.as_ref().expect("mounted").signal(Signal::KILL);
+            let mount = self.sites[*site].mount.as_ref().expect("mounted");
+            mount.signal(Signal::KILL);
+            let report = self.local.join(format!("death-{}", self.sites[*site].node));
+            self.deaths.watch(mount.pid, report);
         }
         let nodes = sites.iter().map(|site| self.sites[*site].node).collect();
         self.events.push(Event { at, what, nodes });
@@ -432,18 +439,6 @@ impl Drop for Field {
             _ = node.wait();
         }
     }
-}
-
-/// Where the threads of a process are in the kernel.
-fn stacks(pid: u32) -> String {
-    let mut text = String::new();
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return text };
-    for task in tasks.flatten().map(|task| task.path()) {
-        let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
-        let stack: Vec<String> = read("stack").lines().take(5).map(str::to_owned).collect();
-        text.push_str(&format!("{pid} {}: {}\n", read("comm").trim(), stack.join(" ")));
-    }
-    text
 }
 
 /// A number called `name`, or with that at its end, anywhere in a document.

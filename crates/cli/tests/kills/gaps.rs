@@ -28,7 +28,7 @@ fn gaps(event: &Event, all: &[Past], is_lock: bool) -> Vec<u64> {
 }
 
 /// Prints distributions, and holds kills to what is promised.
-pub fn report(name: &str, field: &Field, looks: u64) {
+pub fn report(name: &str, field: &mut Field, looks: u64) {
     let operations: usize = field.past.iter().map(|past| past.journal.done.len()).sum();
     println!(
         "{name}: {} events, {} lives of processes, {operations} operations, {looks} looks at others'",
@@ -78,6 +78,9 @@ pub fn report(name: &str, field: &Field, looks: u64) {
         at(&mounts, 100),
         field.aborted
     );
+    let mut deaths = std::mem::take(&mut field.deaths).end();
+    deaths.sort_unstable();
+    println!("a killed node was gone within p50 {} ms, max {} ms", at(&deaths, 50), at(&deaths, 100));
     println!(
         "the machine itself was late by {} ms at most, its disk by {} ms",
         worst(&field.stalls.sleeps),
@@ -89,9 +92,11 @@ pub fn report(name: &str, field: &Field, looks: u64) {
         if worst > GAP_US + late {
             let (worst, late, kept) = (worst / 1000, late / 1000, field.keep_evidence());
             let took_over = field.log_lines(TOOK_OVER).join("\n");
+            let dying = event.nodes.iter().map(|node| field.local.join(format!("death-{node}")));
+            let dying: String = dying.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
             panic!(
                 "seed {}: {event:?}: a survivor's process waited {worst} ms (the machine was late by {late} ms); \
-                 {kept}\n{took_over}",
+                 {kept}\n{took_over}\n{dying}",
                 field.seed
             );
         }

@@ -7,6 +7,7 @@
 //! `HOLDFAST_SEED` repeats a run's draws, as far as time allows. Needs root and a FUSE device; says so without.
 
 mod content;
+mod death;
 mod field;
 mod gaps;
 mod journal;
@@ -259,7 +260,7 @@ fn finish(name: &str, mut field: Field) {
         }
     }
     let looks = judge_looks(&all).unwrap_or_else(|error| panic!("seed {}: {error}", field.seed));
-    gaps::report(name, &field, looks);
+    gaps::report(name, &mut field, looks);
     let trees: Vec<_> = (0..nodes.len()).map(|site| tree(&field.root(site))).collect();
     for (site, other) in trees.iter().enumerate() {
         let differ = trees[0].iter().zip(other).find(|(a, b)| a != b);

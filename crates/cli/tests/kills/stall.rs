@@ -1,7 +1,7 @@
 //! How late the machine itself is.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,8 @@ pub fn now_us() -> u64 {
 }
 
 /// What the machine adds to every gap: how late a thread wakes that does nothing but sleep, and how long the disk takes
-/// to make a few bytes durable beside the volume. A process that is killed in a sync ends when the disk is done.
+/// to make a few bytes durable beside the volume. A process that is killed in a sync ends when the disk is done. The bytes
+/// make the file longer, so that the file system below commits its journal, and waits for whatever others gave it to write.
 pub struct Stall {
     ended: Arc<AtomicBool>,
     sleeper: JoinHandle<Vec<(u64, u64)>>,
@@ -43,7 +44,7 @@ impl Stall {
         let syncer = std::thread::spawn(move || {
             watch(&over, 50_000, || {
                 std::thread::sleep(Duration::from_millis(50));
-                file.write_all_at(&now_us().to_le_bytes(), 0).expect("room beside the volume");
+                (&file).write_all(&[1; 4096]).expect("room beside the volume");
                 file.sync_data().expect("a disk that works");
             })
         });

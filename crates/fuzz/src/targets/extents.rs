@@ -20,7 +20,7 @@ impl Target for Extents {
         let mut seeds: Vec<_> = maps.map(|map| with_place(&map)).take(100).collect();
         let mut many = ExtentMap::new();
         for n in 0..20u64 {
-            let run = Run::new(SegmentId(n), n * 100, 40_000, vec![7; 3].into()).expect("a run");
+            let run = Run::new(SegmentId(n), n * 100, 40_000, &[7; 3]).expect("a run");
             let _ = many.insert(chunk::Extent::new(n * 50_000, run).expect("an extent"));
         }
         seeds.push(with_place(&many));

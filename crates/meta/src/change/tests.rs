@@ -33,7 +33,7 @@ fn widest_content(body: Body) -> Content {
 fn widest_map(count: u64) -> ExtentMap {
     let mut map = ExtentMap::new();
     for index in 0..count {
-        let run = chunk::Run::new(SegmentId(u64::MAX), FAR - (2 << 20), 40_000, vec![7; 3].into());
+        let run = chunk::Run::new(SegmentId(u64::MAX), FAR - (2 << 20), 40_000, &[7; 3]);
         let start = FAR - (1 << 40) + index * 100_000;
         let whole = chunk::Extent::new(start, run.unwrap()).unwrap();
         let _ = map.insert(whole.slice(start + 16_000..start + 30_000).unwrap());
