@@ -41,9 +41,9 @@ impl Pages {
         self.files.get(&ino).into_iter().flat_map(|file| file.pages.iter().map(|(page, map)| (*page, map)))
     }
 
-    /// A page that was asked for.
+    /// A page that was asked for. One that was kept meanwhile is newer: the master read the other before it was told.
     pub fn insert(&mut self, ino: Ino, page: u64, map: ExtentMap) {
-        self.files.entry(ino).or_default().pages.insert(page, map);
+        self.files.entry(ino).or_default().pages.entry(page).or_insert(map);
     }
 
     /// Those of a file whose changes are logged.
@@ -125,6 +125,18 @@ mod tests {
         assert_eq!(left, (42..50).map(Ino).collect::<Vec<_>>(), "the youngest");
         left.into_iter().for_each(|ino| drop(cache.take(ino)));
         assert_eq!((cache.kept_extents, cache.kept.len(), cache.files.len()), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_was_asked_for_before_comes_too_late() {
+        let mut cache = Pages::default();
+        cache.keep(Ino(2), pages(1, 5));
+        cache.insert(Ino(2), 0, map(3));
+        cache.insert(Ino(2), 1, map(3));
+        assert_eq!(
+            cache.of(Ino(2)).map(|(page, map)| (page, map.len())).collect::<Vec<_>>(),
+            [(0, 5), (1, 3)]
+        );
     }
 
     #[test]
