@@ -48,6 +48,8 @@ pub enum Output {
 /// The token table of a master. Deterministic: the same calls give the same outputs.
 #[derive(Clone, Debug, Default)]
 pub struct MasterTable {
+    /// Nearly all have one holder and nobody who waits: together with what [`held`](Self::held_by) needs, such a one takes less than
+    /// [`TOKEN_BYTES`](crate::TOKEN_BYTES).
     resources: BTreeMap<ResourceId, Resource>,
     held: BTreeMap<NodeId, BTreeSet<ResourceId>>,
     opens: BTreeMap<Ino, BTreeSet<NodeId>>,
@@ -59,7 +61,8 @@ pub struct MasterTable {
 #[derive(Clone, Debug, Default)]
 struct Resource {
     holders: Vec<Holder>,
-    waiters: VecDeque<Waiter>,
+    /// `None` if there are none.
+    waiters: Option<Box<VecDeque<Waiter>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +116,7 @@ impl MasterTable {
 
     /// Whether somebody waits for the resource.
     pub fn is_wanted(&self, resource: ResourceId) -> bool {
-        self.resources.get(&resource).is_some_and(|r| !r.waiters.is_empty())
+        self.resources.get(&resource).is_some_and(Resource::is_wanted)
     }
 
     /// The node that holds EX, if one does.
@@ -134,14 +137,14 @@ impl MasterTable {
     /// Puts a waiter in line. [`Output::Ready`] follows at once if nothing is in the way, else revokes.
     pub fn wait(&mut self, now: Micros, waiter: WaiterId, node: NodeId, resource: ResourceId, need: Need) {
         let entry = self.resources.entry(resource).or_default();
-        entry.waiters.push_back(Waiter { id: waiter, node, need });
+        entry.waiters.get_or_insert_default().push_back(Waiter { id: waiter, node, need });
         self.advance(now, resource);
     }
 
     /// Takes a waiter out of line.
     pub fn cancel(&mut self, now: Micros, waiter: WaiterId, resource: ResourceId) {
         if let Some(entry) = self.resources.get_mut(&resource) {
-            entry.waiters.retain(|w| w.id != waiter);
+            entry.retain_waiters(|w| w.id != waiter);
         }
         self.advance(now, resource);
     }
@@ -160,6 +163,8 @@ impl MasterTable {
         match entry.holders.iter_mut().find(|h| h.node == node) {
             Some(holder) => holder.mode = holder.mode.max(mode),
             None => {
+                // One at a time: a list that grows by itself begins with room for four.
+                entry.holders.reserve_exact(1);
                 entry.holders.push(Holder { node, mode, revoking: None });
                 self.held.entry(node).or_default().insert(resource);
             }
@@ -197,10 +202,10 @@ impl MasterTable {
             }
         }
         let waiting: Vec<_> =
-            self.resources.iter().filter(|(_, r)| !r.waiters.is_empty()).map(|(id, _)| *id).collect();
+            self.resources.iter().filter(|(_, r)| r.is_wanted()).map(|(id, _)| *id).collect();
         for resource in &waiting {
             if let Some(entry) = self.resources.get_mut(resource) {
-                entry.waiters.retain(|w| w.node != node);
+                entry.retain_waiters(|w| w.node != node);
             }
         }
         for resource in resources.into_iter().chain(waiting) {
@@ -223,7 +228,7 @@ impl MasterTable {
             self.owed.remove(&(holder.node, resource));
             self.unlist(holder.node, resource);
         }
-        for waiter in entry.waiters {
+        for waiter in entry.waiters.into_iter().flat_map(|waiters| *waiters) {
             self.outputs.push_back(Output::Ready { waiter: waiter.id, resource });
         }
     }
@@ -301,9 +306,9 @@ impl MasterTable {
     fn advance(&mut self, now: Micros, resource: ResourceId) {
         let Some(entry) = self.resources.get_mut(&resource) else { return };
         // One at a time: the caller acts on Ready (and grants) before the next waiter is judged, in `settle`.
-        if let Some(&head) = entry.waiters.front() {
+        if let Some(head) = entry.first_waiter() {
             if entry.is_met(head.node, head.need) {
-                entry.waiters.pop_front();
+                entry.pop_waiter();
                 self.outputs.push_back(Output::Ready { waiter: head.id, resource });
             } else {
                 let to = head.need.leaves();
@@ -311,7 +316,7 @@ impl MasterTable {
                 entry.revoke(now, resource, others, to, &mut self.outputs, &mut self.owed);
             }
         }
-        if entry.holders.is_empty() && entry.waiters.is_empty() {
+        if entry.holders.is_empty() && !entry.is_wanted() {
             self.resources.remove(&resource);
         } else {
             self.check(resource);
@@ -353,6 +358,28 @@ impl Need {
 }
 
 impl Resource {
+    fn is_wanted(&self) -> bool {
+        self.waiters.is_some()
+    }
+
+    fn first_waiter(&self) -> Option<Waiter> {
+        self.waiters.as_ref().and_then(|waiters| waiters.front()).copied()
+    }
+
+    fn pop_waiter(&mut self) {
+        if let Some(waiters) = &mut self.waiters {
+            waiters.pop_front();
+        }
+        self.waiters.take_if(|waiters| waiters.is_empty());
+    }
+
+    fn retain_waiters(&mut self, keep: impl FnMut(&Waiter) -> bool) {
+        if let Some(waiters) = &mut self.waiters {
+            waiters.retain(keep);
+        }
+        self.waiters.take_if(|waiters| waiters.is_empty());
+    }
+
     fn is_met(&self, node: NodeId, need: Need) -> bool {
         let most = need.leaves();
         self.holders.iter().all(|h| h.node == node || most.permits(h.mode))

@@ -7,7 +7,7 @@
 //!   want one resource each get work done (source: the minimum hold time of GFS2's glocks).
 //! - Over its share of the master's memory a node gives up tokens one by one, least used first, never all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use types::{LockMode, Micros, ResourceId, ResourceKind};
@@ -19,7 +19,7 @@ pub struct NodeTable {
     /// Tokens in the order of their next chance to be dropped.
     clock: VecDeque<ResourceId>,
     /// Revokes that wait for the minimum hold time.
-    delayed: BTreeMap<(Micros, ResourceId), ()>,
+    delayed: Delayed,
     share: usize,
     /// Tokens on their way out: what is dropped does not count against the share any more.
     leaving: usize,
@@ -48,9 +48,9 @@ struct Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Revoke {
     No,
+    /// [`Delayed`] has until when.
     Delayed {
         to: LockMode,
-        due: Micros,
     },
     /// Being carried out; `then` is the mode of a stronger revoke that came meanwhile.
     Started {
@@ -76,7 +76,7 @@ impl NodeTable {
         Self {
             tokens: FxHashMap::default(),
             clock: VecDeque::new(),
-            delayed: BTreeMap::new(),
+            delayed: Delayed::default(),
             share: share.max(SHARE_MIN),
             leaving: 0,
             hold,
@@ -164,32 +164,29 @@ impl NodeTable {
                 }
                 return None;
             }
-            Revoke::Delayed { to: earlier, due } => {
-                self.delayed.remove(&(due, resource));
-                (to.min(earlier), due)
-            }
-            Revoke::No => (to, token.held_until(hold).max(now)),
+            Revoke::Delayed { to: earlier } => (to.min(earlier), self.delayed.remove(resource)),
+            Revoke::No => (to, None),
         };
-        token.revoke = Revoke::Delayed { to: wanted, due };
-        self.delayed.insert((due, resource), ());
+        let due = due.unwrap_or_else(|| token.held_until(hold).max(now));
+        token.revoke = Revoke::Delayed { to: wanted };
+        self.delayed.insert(due, resource);
         None
     }
 
     /// The next revoke to act on now: the right it takes is no longer usable from here on.
     pub fn poll_revocation(&mut self, now: Micros) -> Option<Revocation> {
-        let (&(due, resource), ()) = self.delayed.first_key_value()?;
+        let (due, resource) = self.delayed.first()?;
         if due > now {
             return None;
         }
         let hold = self.hold;
-        self.delayed.remove(&(due, resource));
+        self.delayed.remove(resource);
         let token = self.tokens.get_mut(&resource)?;
-        let Revoke::Delayed { to, .. } = token.revoke else { return None };
+        let Revoke::Delayed { to } = token.revoke else { return None };
         let held_until = token.held_until(hold);
         if due != AT_ONCE && held_until > now {
             // It was used meanwhile.
-            token.revoke = Revoke::Delayed { to, due: held_until };
-            self.delayed.insert((held_until, resource), ());
+            self.delayed.insert(held_until, resource);
             return self.poll_revocation(now);
         }
         token.revoke = Revoke::Started { to, then: None };
@@ -233,7 +230,7 @@ impl NodeTable {
     pub fn asked_back(&self, resource: ResourceId) -> Option<LockMode> {
         match self.tokens.get(&resource)?.revoke {
             Revoke::No => None,
-            Revoke::Delayed { to, .. } => Some(to),
+            Revoke::Delayed { to } => Some(to),
             Revoke::Started { to, then } => Some(then.map_or(to, |then| then.min(to))),
         }
     }
@@ -246,15 +243,15 @@ impl NodeTable {
         if let Revoke::Started { then: Some(more), .. } = token.revoke
             && !more.permits(token.mode)
         {
-            token.revoke = Revoke::Delayed { to: more, due: AT_ONCE };
-            self.delayed.insert((AT_ONCE, resource), ());
+            token.revoke = Revoke::Delayed { to: more };
+            self.delayed.insert(AT_ONCE, resource);
             return;
         }
-        if let Revoke::Delayed { to: more, due } = token.revoke {
+        if let Revoke::Delayed { to: more } = token.revoke {
             if !more.permits(token.mode) {
                 return;
             }
-            self.delayed.remove(&(due, resource));
+            self.delayed.remove(resource);
         }
         token.revoke = Revoke::No;
         if token.mode == LockMode::Nl {
@@ -266,14 +263,12 @@ impl NodeTable {
     pub fn forget(&mut self, resource: ResourceId) {
         let Some(token) = self.tokens.remove(&resource) else { return };
         self.leaving -= usize::from(token.is_leaving());
-        if let Revoke::Delayed { due, .. } = token.revoke {
-            self.delayed.remove(&(due, resource));
-        }
+        self.delayed.remove(resource);
     }
 
     /// When [`Self::poll_revocation`] has something next.
     pub fn next_revocation(&self) -> Option<Micros> {
-        self.delayed.first_key_value().map(|((due, _), ())| *due)
+        self.delayed.first().map(|(due, _)| due)
     }
 
     /// A token to give up for want of memory, if the table is over its share.
@@ -339,7 +334,7 @@ impl NodeTable {
 
     /// Revokes of an old master are void: the new one sends its own. Started ones go on to their release.
     pub fn forget_delayed(&mut self) {
-        for (_, resource) in std::mem::take(&mut self.delayed).into_keys() {
+        for resource in std::mem::take(&mut self.delayed).due.into_keys() {
             if let Some(token) = self.tokens.get_mut(&resource) {
                 token.revoke = Revoke::No;
             }
@@ -350,8 +345,33 @@ impl NodeTable {
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.clock.clear();
-        self.delayed.clear();
+        self.delayed = Delayed::default();
         self.leaving = 0;
+    }
+}
+
+/// Revokes that wait, by when they are due. Apart from the tokens, most of which are never asked back.
+#[derive(Clone, Debug, Default)]
+struct Delayed {
+    order: BTreeSet<(Micros, ResourceId)>,
+    due: BTreeMap<ResourceId, Micros>,
+}
+
+impl Delayed {
+    fn insert(&mut self, due: Micros, resource: ResourceId) {
+        self.remove(resource);
+        self.due.insert(resource, due);
+        self.order.insert((due, resource));
+    }
+
+    fn remove(&mut self, resource: ResourceId) -> Option<Micros> {
+        let due = self.due.remove(&resource)?;
+        self.order.remove(&(due, resource));
+        Some(due)
+    }
+
+    fn first(&self) -> Option<(Micros, ResourceId)> {
+        self.order.first().copied()
     }
 }
 

@@ -27,7 +27,9 @@ pub use keys::{Key, KeyKind};
 pub use limits::{Limit, Limits};
 pub use master_records::{MemberRecord, ResultRecord, SegmentRange, VolumeRecord};
 pub use ops::{Op, OpContext, OpReply, Plan};
-pub use record::{Body, Child, Content, Dirent, FileKind, Inode, InodeAttr, Placement, StoredInode, Xattrs};
+pub use record::{
+    Body, Child, Content, Dirent, FewXattrs, FileKind, Inode, InodeAttr, Placement, StoredInode, Xattrs,
+};
 pub use store::{
     Damage, KeyText, KeyValue, ReadFailure, StoreError, StoreRead, VALUE_VERSION, value_decode,
     value_decode_raw, value_encode, value_encode_raw,

@@ -5,6 +5,7 @@
 //! truncation change: each file has a stream of its own (invariant 3). The times a user sees are the later
 //! of the two halves'.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use chunk::{ExtentMap, FILE_SIZE_MAX};
@@ -14,6 +15,7 @@ use types::{
 
 use crate::change::Change;
 use crate::cookie::Cookie;
+use crate::ops::XattrList;
 
 /// Type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,7 +140,7 @@ pub enum Xattrs {
     /// All of them, names and values; together at most [`Xattrs::EMBEDDED_BYTES_MAX`].
     Embedded {
         /// Name and value.
-        list: Vec<(Name, Box<[u8]>)>,
+        list: FewXattrs,
     },
     /// Under the inode's own key.
     Spilled {},
@@ -151,7 +153,43 @@ impl Xattrs {
     pub const EMBEDDED_BYTES_MAX: usize = 1024;
 
     /// None.
-    pub const NONE: Self = Self::Embedded { list: Vec::new() };
+    pub const NONE: Self = Self::Embedded { list: FewXattrs(None) };
+
+    /// These, which are few.
+    pub fn embedded(list: XattrList) -> Self {
+        Self::Embedded { list: list.into() }
+    }
+}
+
+/// The extended attributes in a record. Most inodes have none, which then takes no memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FewXattrs(Option<Arc<XattrList>>);
+
+impl From<XattrList> for FewXattrs {
+    fn from(list: XattrList) -> Self {
+        Self((!list.is_empty()).then(|| Arc::new(list)))
+    }
+}
+
+impl Deref for FewXattrs {
+    type Target = [(Name, Box<[u8]>)];
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().map_or(&[], |list| list)
+    }
+}
+
+impl Encode for FewXattrs {
+    fn encode(&self, out: &mut Encoder) {
+        static NONE: XattrList = Vec::new();
+        self.0.as_deref().unwrap_or(&NONE).encode(out);
+    }
+}
+
+impl Decode for FewXattrs {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, CodecError> {
+        XattrList::decode(input).map(Self::from)
+    }
 }
 
 /// The half of an inode that writes change.

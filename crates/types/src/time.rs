@@ -4,8 +4,9 @@ use std::ops::{Add, Sub};
 
 use crate::codec::{CodecError, Decode, Decoder, Encode, Encoder};
 
-/// A file's time: seconds since 1970 and nanoseconds below a second.
+/// A file's time: seconds since 1970 and nanoseconds below a second. Packed, because each cached inode has five.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(Rust, packed(4))]
 pub struct Timespec {
     /// Seconds since 1970-01-01 UTC; negative before.
     pub secs: i64,

@@ -25,7 +25,13 @@ impl Core {
             return Err(FsError::NotDirectory.into());
         };
         let (cookie, ino) = match dir.find(hash, &name) {
-            Found::Entry(cookie, entry) => (cookie, entry.dirent.ino),
+            Found::Entry(cookie, entry) => {
+                if entry.name_out && self.known.get(&entry.dirent.ino).is_some_and(|known| known.lookups > 0)
+                {
+                    self.asked_again_at = Some(self.clock.now);
+                }
+                (cookie, entry.dirent.ino)
+            }
             Found::NotLoaded => return Err(Step::Wait(self.load_more(parent))),
             Found::Absent(_) | Found::NoPlace => {
                 if keep_name == Keep::Yes {
@@ -144,7 +150,7 @@ impl Core {
         self.note_entry_told(&attr);
         let known = self.known.note(attr.ino);
         known.lookups += 1;
-        known.place = place;
+        known.set_place(place);
         known.attr_out |= keep_attr == Keep::Yes;
         Entry { attr, keep_name, keep_attr }
     }
@@ -163,8 +169,8 @@ impl Core {
         self.note_entry_told(&attr);
         let known = self.known.note(ino);
         known.lookups += 1;
-        if known.place == Place::Unknown {
-            known.place = Place::Own;
+        if known.place() == Place::Unknown {
+            known.set_place(Place::Own);
         }
         known.attr_out |= keep_attr == Keep::Yes;
         Ok(Entry { attr, keep_name: Keep::No, keep_attr })
@@ -217,8 +223,11 @@ impl Core {
             if let Some(dir) = self.cache.dirs.get_mut(&ino) {
                 dir.kernel_has = dir.kernel_has.max(KernelHas::Attributes);
             }
-            if let Some(known) = self.known.get_mut(&ino) {
-                known.attr_out = true;
+            if let Some(known) = self.known.get_mut(&ino)
+                && std::mem::replace(&mut known.attr_out, true)
+                && attr.kind != FileKind::Directory
+            {
+                self.asked_again_at = Some(self.clock.now);
             }
         }
         Ok(Reply::Attr(attr, keep))
@@ -400,7 +409,7 @@ impl Core {
     ///
     /// Nothing else does, for reads and writes of these pages are answered whatever waits here.
     fn need_stores(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
-        let may_have_stores = |known: &Known| known.mappers > 0 && known.pages_out;
+        let may_have_stores = |known: &Known| known.uses().mappers > 0 && known.pages_out;
         if progress.written_back || !self.known.get(&ino).is_some_and(may_have_stores) {
             return Ok(());
         }

@@ -194,10 +194,10 @@ fn is_displaced(cookie: Cookie) -> bool {
 /// The cache of a node.
 #[derive(Debug, Default)]
 pub struct Cache {
-    /// Directories held.
-    pub dirs: FxHashMap<Ino, DirCache>,
+    /// Directories held. Apart from the table, which is empty to a third.
+    pub dirs: FxHashMap<Ino, Box<DirCache>>,
     /// Other uncovered inodes held.
-    pub owns: FxHashMap<Ino, OwnCache>,
+    pub owns: FxHashMap<Ino, Box<OwnCache>>,
     /// Where the names of cached directories' subdirectories are.
     pub parents: FxHashMap<Ino, (Ino, Cookie)>,
     /// Bytes of all cached entries, about.
@@ -339,7 +339,7 @@ impl Cache {
     }
 
     /// Drops a directory.
-    pub fn drop_dir(&mut self, ino: Ino) -> Option<DirCache> {
+    pub fn drop_dir(&mut self, ino: Ino) -> Option<Box<DirCache>> {
         let dir = self.dirs.remove(&ino)?;
         self.bytes -= dir.bytes;
         self.note_turnover(0, dir.entries.len());

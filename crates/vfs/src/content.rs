@@ -63,7 +63,7 @@ impl Core {
     /// What is needed to read content. While it is open for writing here it is held in EX or not at all: a write that waits
     /// holds page locks, and would wait for itself if pages under PR had to go first.
     pub(crate) fn mode_to_read(&self, ino: Ino) -> LockMode {
-        match self.known.get(&ino).is_some_and(|known| known.writers > 0) {
+        match self.known.get(&ino).is_some_and(|known| known.is_written()) {
             true => LockMode::Ex,
             false => LockMode::Pr,
         }
@@ -175,15 +175,16 @@ impl Core {
         self.note_served(ino);
         let time = self.number();
         let known = self.known.note(ino);
-        known.reads.note(range, time);
-        known.read_while_dropping = true;
+        let uses = known.uses_mut();
+        uses.reads.note(range, time);
+        uses.read_while_dropping = true;
     }
 
     /// The kernel is given pages of `ino`.
     pub(crate) fn note_served(&mut self, ino: Ino) {
         let known = self.known.note(ino);
         known.pages_out = true;
-        known.served_while_dropping = true;
+        known.uses_mut().served_while_dropping = true;
     }
 
     /// Writes at once if that needs no waiting. `None`: submit the write as a request of its own.

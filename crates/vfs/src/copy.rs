@@ -122,7 +122,7 @@ impl Core {
     /// a mapping. Where somebody else may, whole pages are copied.
     fn keep_to_pages(&self, copy: &mut Copy, handle: HandleId, target: &Content) -> Try<()> {
         let own = self.handles.get(&handle).is_some_and(|handle| handle.map);
-        if self.known.get(&copy.to).is_none_or(|known| known.mappers <= u32::from(own)) {
+        if self.known.get(&copy.to).is_none_or(|known| known.uses().mappers <= u32::from(own)) {
             return Ok(());
         }
         let size = self.live.get(&copy.to).map_or(target.size, |live| live.size);

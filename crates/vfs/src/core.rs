@@ -70,6 +70,8 @@ pub struct Core {
     pub(crate) flush_later: BTreeMap<u64, BTreeSet<Ino>>,
     /// Attributes of inodes whose content others hold.
     pub(crate) glimpsed: Glimpsed,
+    /// When the kernel last asked for a name, or for attributes of a file, that it was given to keep.
+    pub(crate) asked_again_at: Option<Micros>,
     /// Inodes whose opens the master noted, before it is known whether they come about.
     pub(crate) opens_in_doubt: BTreeSet<Ino>,
     /// Directories that cover inodes whose entries are not loaded yet.
@@ -231,6 +233,7 @@ impl Core {
             short_of_segments: BTreeSet::new(),
             flush_later: BTreeMap::new(),
             glimpsed: Glimpsed::default(),
+            asked_again_at: None,
             opens_in_doubt: BTreeSet::new(),
             sought: FxHashMap::default(),
             inode_numbers: VecDeque::new(),
@@ -322,6 +325,7 @@ impl Core {
             | WaitKey::LogSpace
             | WaitKey::Flush(_)
             | WaitKey::WrittenBack(_)
+            | WaitKey::PagesGone(_)
             | WaitKey::Unlinked(_)
             | WaitKey::Durable
             | WaitKey::Numbers
@@ -560,13 +564,13 @@ impl Core {
     pub(crate) fn note_moves(&mut self) {
         // An open that was on its way when the name went must not find the inode where another is now.
         for (ino, place) in self.cache.left.drain(..) {
-            if let Some(known) = self.known.get_mut(&ino).filter(|known| known.place == place) {
-                known.place = Place::Unknown;
+            if let Some(known) = self.known.get_mut(&ino).filter(|known| known.place() == place) {
+                known.set_place(Place::Unknown);
             }
         }
         for (ino, place) in self.cache.moved.drain(..) {
             if let Some(known) = self.known.get_mut(&ino) {
-                known.place = place;
+                known.set_place(place);
             }
         }
         self.cache.left.shrink_to(MOVES_KEPT);
@@ -685,7 +689,7 @@ impl Core {
         if self.cache.dirs.contains_key(&ino) || self.cache.owns.contains_key(&ino) {
             return Place::Own;
         }
-        self.known.get(&ino).map_or(Place::Unknown, |known| known.place)
+        self.known.get(&ino).map_or(Place::Unknown, |known| known.place())
     }
 
     /// A number for a job or a request to the master.

@@ -64,22 +64,29 @@ pub struct Seen {
 }
 
 /// What is known of the kernel's end of a file.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct End {
+    /// The end that it was told last, or moved to itself since.
+    last: u64,
+    /// When it was last told of an end, or moved one itself: the answer may still be on its way.
+    moved: Micros,
+    /// The generation that the kernel was told with the file.
+    generation: u32,
+    /// `None` while that is all there is, of a file that was told of with one end and not opened.
+    bounds: Option<Box<Bounds>>,
+}
+
+/// Between what the kernel's end of a file is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
     /// It has this much at least.
     sure: u64,
     /// It has no more, but for what is being raised.
     most: u64,
     /// The end of the file that a read met last.
     met: u64,
-    /// The end that it was told last, or moved to itself since.
-    last: u64,
-    /// When it was last told of an end, or moved one itself: the answer may still be on its way.
-    moved: Micros,
     /// How many answers wait for it to be raised.
     raising: u32,
-    /// The generation that the kernel was told with the file.
-    generation: u32,
     /// The furthest that cached writes of this node went, answered ones among them.
     written: u64,
     /// From when on `sure` and `written` were all there was, unless somebody else wrote.
@@ -89,6 +96,16 @@ pub(crate) struct End {
 }
 
 impl End {
+    fn bounds(&self) -> Bounds {
+        let told = || Bounds { sure: self.last, most: self.last, ..Bounds::default() };
+        self.bounds.as_deref().copied().unwrap_or_else(told)
+    }
+
+    fn bounds_mut(&mut self) -> &mut Bounds {
+        let now = self.bounds();
+        self.bounds.get_or_insert_with(|| Box::new(now))
+    }
+
     /// The kernel is told of an end, and may take it.
     fn tell(&mut self, end: u64, now: Micros) {
         self.lower(end);
@@ -96,16 +113,31 @@ impl End {
         self.last = end;
     }
 
+    /// The kernel is told of an end with an inode that it does not know, and takes it.
+    fn begin(&mut self, end: u64) {
+        match &mut self.bounds {
+            None if end >= self.last => self.last = end,
+            _ => self.bounds_mut().sure = end,
+        }
+    }
+
     /// The kernel may take this end if it is an earlier one.
     fn lower(&mut self, end: u64) {
-        self.lowered += u32::from(end < self.sure.max(self.written));
-        self.sure = self.sure.min(end);
-        self.written = self.written.min(end);
+        if self.bounds.is_none() && end >= self.last {
+            return;
+        }
+        let bounds = self.bounds_mut();
+        bounds.lowered += u32::from(end < bounds.sure.max(bounds.written));
+        bounds.sure = bounds.sure.min(end);
+        bounds.written = bounds.written.min(end);
     }
 
     /// The kernel has this end, or takes it soon.
     fn reach(&mut self, end: u64, now: Micros) {
-        self.most = self.most.max(end);
+        if self.bounds.is_some() || end > self.last {
+            let bounds = self.bounds_mut();
+            bounds.most = bounds.most.max(end);
+        }
         self.last = self.last.max(end);
         self.moved = now;
     }
@@ -117,11 +149,12 @@ impl End {
 
     /// The file is opened or closed: no write is under way where nobody has it open for writing.
     pub(crate) fn settle(&mut self, is_closed: bool, has_no_writers: bool, now: Micros) {
+        let bounds = self.bounds_mut();
         if has_no_writers {
-            self.sure = self.sure.max(self.written);
+            bounds.sure = bounds.sure.max(bounds.written);
         }
         if is_closed {
-            self.settled = now;
+            bounds.settled = now;
         }
     }
 }
@@ -135,7 +168,7 @@ impl Core {
             _ => None,
         }?;
         if let Some(known) = self.known.get_mut(&end.ino) {
-            known.end.raising += 1;
+            known.end.bounds_mut().raising += 1;
         }
         Some(end)
     }
@@ -143,13 +176,14 @@ impl Core {
     fn later_end_of(&self, attr: &Attr) -> Option<LaterEnd> {
         let ino = attr.ino;
         let Known { end, .. } = self.known.get(&ino).filter(|known| known.is_open())?;
-        if attr.kind != FileKind::File || attr.size <= end.sure {
+        let bounds = end.bounds();
+        if attr.kind != FileKind::File || attr.size <= bounds.sure {
             return None;
         }
-        if attr.size <= end.written && self.alone_since(ino).is_some_and(|since| since <= end.settled) {
+        if attr.size <= bounds.written && self.alone_since(ino).is_some_and(|since| since <= bounds.settled) {
             return None;
         }
-        let End { sure: from, generation, lowered, .. } = *end;
+        let (Bounds { sure: from, lowered, .. }, generation) = (bounds, end.generation);
         Some(LaterEnd { ino, generation, from, to: attr.size, since: self.clock.now, lowered })
     }
 
@@ -162,11 +196,12 @@ impl Core {
     /// The kernel has this end now, or a later one.
     pub fn end_reached(&mut self, end: LaterEnd) {
         let Some(known) = self.known.get_mut(&end.ino) else { return };
-        known.end.raising = known.end.raising.saturating_sub(1);
         known.end.reach(end.to, self.clock.now);
-        if known.end.lowered == end.lowered {
-            known.end.sure = known.end.sure.max(end.to);
-            known.end.settled = known.end.settled.max(end.since);
+        let bounds = known.end.bounds_mut();
+        bounds.raising = bounds.raising.saturating_sub(1);
+        if bounds.lowered == end.lowered {
+            bounds.sure = bounds.sure.max(end.to);
+            bounds.settled = bounds.settled.max(end.since);
         }
     }
 
@@ -174,7 +209,8 @@ impl Core {
     /// the answer, until it [is current](Self::is_current).
     pub fn earlier_end_met(&mut self, ino: Ino) -> Option<Outdated> {
         let Known { end, .. } = self.known.get(&ino)?;
-        if end.most <= end.met && end.raising == 0 {
+        let Bounds { most, met, raising, .. } = end.bounds();
+        if most <= met && raising == 0 {
             return None;
         }
         let of = Outdated { ino, generation: end.generation, told: None, end: true, permissions: false };
@@ -191,11 +227,11 @@ impl Core {
         };
         // What is told from elsewhere may be older than pages that are read meanwhile, which the kernel would zero behind it. Nobody
         // sees them before its end is raised, and they are taken back before that; but own writes raise it themselves.
-        if known.writers > 0 && !self.shows_content(ino) {
+        if known.is_written() && !self.shows_content(ino) {
             return false;
         }
         // The most counts what is being raised for other answers.
-        known.end.most > attr.size
+        known.end.bounds().most > attr.size
     }
 
     /// Whether reads are answered from what is here. While the file is open for writing here, none is under PR
@@ -255,10 +291,10 @@ impl Core {
     fn end_seen(&mut self, ino: Ino, end: u64) {
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino)
-            && known.end.raising == 0
+            && known.end.bounds().raising == 0
             && now.since(known.end.moved) >= TOLD_WITHIN
         {
-            known.end.most = end;
+            known.end.bounds_mut().most = end;
         }
     }
 
@@ -280,7 +316,8 @@ impl Core {
     pub fn end_written(&mut self, ino: Ino, end: u64) {
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino) {
-            known.end.written = known.end.written.max(end);
+            let bounds = known.end.bounds_mut();
+            bounds.written = bounds.written.max(end);
             known.end.reach(end, now);
         }
     }
@@ -297,7 +334,7 @@ impl Core {
     /// A read from `offset` on was answered that met the end of the file: the kernel may take an earlier end from it.
     pub(crate) fn note_read_end(&mut self, ino: Ino, offset: u64, end: u64) {
         if let Some(known) = self.known.get_mut(&ino) {
-            known.end.met = end;
+            known.end.bounds_mut().met = end;
             known.end.lower(end.max(offset));
         }
     }
@@ -325,7 +362,7 @@ impl Core {
     pub(crate) fn note_entry_told(&mut self, attr: &Attr) {
         let known = self.known.note(attr.ino);
         if known.lookups == 0 && !known.is_open() {
-            known.end.sure = attr.size;
+            known.end.begin(attr.size);
         }
         known.end.generation = attr.generation;
         self.note_entry_permissions(attr);

@@ -11,6 +11,7 @@ use wire::ToMaster;
 
 use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
+use crate::judged::Before;
 use crate::outputs::Invalidation;
 use crate::revoke::Purpose;
 
@@ -38,6 +39,7 @@ impl Core {
         self.metrics.forgets_received.add(1);
         self.unsynced_at_master = true;
         let mut stale = Stale::default();
+        let before = self.permissions_before(&changes);
         for change in &changes {
             self.note_forgotten(change, &mut stale);
             self.cache.apply(change);
@@ -62,7 +64,7 @@ impl Core {
                 && known.is_open()
             {
                 known.open_told = true;
-                known.place = Place::Unknown;
+                known.set_place(Place::Unknown);
                 open.push(ino);
             }
         }
@@ -98,8 +100,19 @@ impl Core {
         if list.is_empty() {
             self.acknowledge(seq, open);
         } else {
-            self.invalidate(Purpose::Forget { seq, open }, list, pages);
+            self.invalidate_changed(Purpose::Forget { seq, open }, list, pages, &before);
         }
+    }
+
+    /// What the inodes that `changes` are of have had until now.
+    fn permissions_before(&self, changes: &[Change]) -> Before {
+        let ino = |change: &Change| match change {
+            Change::PutEntry { entry, .. } => Some(entry.ino),
+            Change::PutDirectory { ino, .. } | Change::PutAttr { ino, .. } => Some(*ino),
+            _ => None,
+        };
+        let known = changes.iter().filter_map(ino).filter(|ino| self.known.get(ino).is_some());
+        known.map(|ino| (ino, self.permissions_on_record(ino))).collect()
     }
 
     /// The directory covers an inode again: what was held of it alone is worth nothing.
@@ -262,11 +275,15 @@ impl Core {
         let Some(dir) = self.cache.dirs.get_mut(&ino) else { return };
         dir.busy_until = busy_until;
         dir.forgets_unused += 1;
-        let is_idle = self.clock.now.since(dir.used_at) >= UNUSED_FOR;
-        if dir.forgets_unused >= FORGETS_UNUSED_MAX
-            && is_idle
-            && let Some(revocation) = self.tokens.start_release(ResourceId::dir(ino), LockMode::Nl)
-        {
+        if dir.forgets_unused < FORGETS_UNUSED_MAX {
+            return;
+        }
+        let has_pages = |ino: Ino| self.known.get(&ino).is_some_and(|known| known.pages_out);
+        let is_cheap = dir.entries.len() <= CHEAP_ENTRIES_MAX
+            && !dir.entries.values().any(|entry| has_pages(entry.dirent.ino));
+        let unused_for = if is_cheap { CHEAP_UNUSED_FOR } else { UNUSED_FOR };
+        let is_idle = self.clock.now.since(dir.used_at) >= unused_for;
+        if is_idle && let Some(revocation) = self.tokens.start_release(ResourceId::dir(ino), LockMode::Nl) {
             self.start_release(revocation);
         }
     }
@@ -320,3 +337,6 @@ fn is_same_but_for_place(old: &Content, new: &Content) -> bool {
 const FORGETS_UNUSED_MAX: u32 = 8;
 /// And without a use for this long: forgets of one burst say little about who uses the directory.
 const UNUSED_FOR: types::Micros = types::Micros::from_millis(100);
+/// A directory of so few entries, without pages of its files in the kernel, costs little to bring again.
+const CHEAP_ENTRIES_MAX: usize = 1000;
+const CHEAP_UNUSED_FOR: types::Micros = types::Micros::from_millis(10);

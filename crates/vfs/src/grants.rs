@@ -142,7 +142,8 @@ impl Core {
             GrantData::Held {} => {}
             GrantData::Directory { inode, listing } => {
                 if !self.cache.dirs.contains_key(&ino) {
-                    self.cache.dirs.insert(ino, DirCache::new(*inode, self.clock.now));
+                    let dir = DirCache::new(*inode, self.clock.now);
+                    self.cache.dirs.insert(ino, Box::new(dir));
                     self.cache.add_entries(ino, listing.after, listing.entries, listing.complete);
                     self.set_place(ino, Place::Own);
                 }

@@ -39,6 +39,9 @@ impl Core {
         if open.write && self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
+        if open.write && self.is_taking_pages(ino) {
+            return Err(Step::Wait(WaitKey::PagesGone(ino)));
+        }
         let now = self.clock.now;
         match self.place(ino) {
             Place::Covered(parent, _) => {
@@ -73,7 +76,7 @@ impl Core {
             Atime::Strict => Keep::No,
             Atime::Relative | Atime::Never => Keep::Yes,
         };
-        let has_appenders = self.known.get(&ino).is_some_and(|known| known.appenders > 0);
+        let has_appenders = self.known.get(&ino).is_some_and(|known| known.uses().appenders > 0);
         Opened { handle, direct: open.append || has_appenders, keep_pages }
     }
 
@@ -107,13 +110,15 @@ impl Core {
         self.next_handle += 1;
         let now = self.clock.now;
         let known = self.known.note(handle.ino);
-        known.end.settle(!known.is_open(), known.writers == 0, now);
+        known.end.settle(!known.is_open(), !known.is_written(), now);
+        known.judged.stir(now);
+        let uses = known.uses_mut();
         if handle.write {
-            known.writers += 1;
-            known.mappers += u32::from(handle.map);
-            known.appenders += u32::from(handle.append);
+            uses.writers += 1;
+            uses.mappers += u32::from(handle.map);
+            uses.appenders += u32::from(handle.append);
         } else {
-            known.readers += 1;
+            uses.readers += 1;
         }
         self.handles.insert(id, handle);
         // Who opens it is shown what it is now.
@@ -175,17 +180,18 @@ impl Core {
             }
         }
         let Some(known) = self.known.get_mut(&ino) else { return };
+        let uses = known.uses_mut();
         if handle.write {
-            known.writers = known.writers.saturating_sub(1);
-            known.mappers = known.mappers.saturating_sub(u32::from(handle.map));
-            known.appenders = known.appenders.saturating_sub(u32::from(handle.append));
+            uses.writers = uses.writers.saturating_sub(1);
+            uses.mappers = uses.mappers.saturating_sub(u32::from(handle.map));
+            uses.appenders = uses.appenders.saturating_sub(u32::from(handle.append));
         } else {
-            known.readers = known.readers.saturating_sub(1);
+            uses.readers = uses.readers.saturating_sub(1);
         }
-        known.end.settle(!known.is_open(), known.writers == 0, self.clock.now);
+        known.end.settle(!known.is_open(), !known.is_written(), self.clock.now);
         known.judged.stir(self.clock.now);
         let (is_open, is_told, lookups, last_writer) =
-            (known.is_open(), known.open_told, known.lookups, handle.write && known.writers == 0);
+            (known.is_open(), known.open_told, known.lookups, handle.write && !known.is_written());
         if last_writer {
             self.end_lost_unless_told(ino);
             self.stage_closed(ino);
@@ -276,7 +282,7 @@ impl Core {
         self.cache.owns.remove(&ino);
         if let Some(known) = self.known.get_mut(&ino) {
             known.open_told = false;
-            known.place = Place::Unknown;
+            known.set_place(Place::Unknown);
         }
         self.send_released();
         self.send(ToMaster::Closed { ino });

@@ -3,11 +3,19 @@
 //! The kernel judges access by what it took last. It drops the attributes of an answer if it was answered others, wrote or
 //! cut the file, or had them taken back since it asked (fuse: `kernel_cache.rs`), and then judges by older ones, the answer to its very
 //! question notwithstanding. So an answer that tells of others than the kernel surely has is held back until the kernel
-//! was seen to have them. One that comes after a quiet time is not: it is taken unless something follows it within its
-//! way, and what this node takes back waits for that.
+//! was seen to have them. Two are not:
+//!
+//! - One that comes after a quiet time: it is taken unless something follows it within its way, and what this node takes back
+//!   waits for that.
+//! - The first after attributes were taken back of a closed file while the kernel had what there was. Only a question from before that can
+//!   lose its answer, and who asked it judges by what there was while he asked. What may have got lost so shows where
+//!   attributes are taken back once more: from then on answers are held back.
 
+use meta::{FileKind, InodeAttr};
+use rustc_hash::FxHashMap;
 use types::{Ino, Micros};
 
+use crate::cache::Place;
 use crate::core::Core;
 use crate::ends::Outdated;
 use crate::outputs::Invalidation;
@@ -29,7 +37,16 @@ impl Permissions {
     pub fn of(attr: &Attr) -> Self {
         Self { mode: attr.mode & 0o7777, uid: attr.uid, gid: attr.gid }
     }
+
+    /// Of a record.
+    fn of_record(attr: &InodeAttr) -> Self {
+        Self { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+    }
 }
+
+/// Permissions that inodes had before the changes that attributes are taken back for; of others the records tell. None of those that the
+/// kernel counts the links of: it drops answers then, too.
+pub(crate) type Before = FxHashMap<Ino, Option<Permissions>>;
 
 /// What is known of the permissions by which the kernel judges an inode.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +55,7 @@ pub(crate) struct Judged {
     told: Permissions,
     /// Whether it has them.
     taken: Taken,
-    /// When it was last answered or had anything taken back.
+    /// When it was last told or had anything taken back, or may have done something by itself.
     stirred: Micros,
 }
 
@@ -48,8 +65,15 @@ enum Taken {
     /// Perhaps not.
     Unsure,
     /// It does when the answer has come, unless something overtakes that.
-    Soon(Micros),
+    Soon,
+    /// The same, but it may have asked before its attributes were taken back. Until then it had what there was.
+    Crossed,
+    /// It has.
     Sure,
+    /// It has, and that was all there was until its attributes were taken back.
+    Recalled,
+    /// It has, and there may be others.
+    Behind,
 }
 
 impl Default for Judged {
@@ -59,17 +83,40 @@ impl Default for Judged {
 }
 
 impl Judged {
-    /// What the kernel may do by itself is over, or something is taken back from it.
+    /// The inode is opened or closed. While it is open the kernel may drop answers at any time.
     pub(crate) fn stir(&mut self, now: Micros) {
         self.stirred = now;
+        self.taken = match self.taken {
+            Taken::Crossed => Taken::Unsure,
+            Taken::Recalled => Taken::Behind,
+            other => other,
+        };
+    }
+
+    /// Attributes are taken back, of an inode that has had these permissions until now, if that is known. Returns whether an answer
+    /// may be overtaken that the kernel is to judge by.
+    fn recall(&mut self, now: Micros, had: Option<Permissions>, is_open: bool) -> bool {
+        let is_on_its_way = now.since(self.stirred) < ON_ITS_WAY;
+        let is_awaited = matches!(self.taken, Taken::Soon | Taken::Crossed) && is_on_its_way;
+        self.taken = match self.taken {
+            Taken::Unsure | Taken::Crossed => Taken::Unsure,
+            Taken::Soon | Taken::Sure if had == Some(self.told) && !is_open => Taken::Recalled,
+            Taken::Soon | Taken::Sure | Taken::Recalled | Taken::Behind => Taken::Behind,
+        };
+        self.stirred = now;
+        is_awaited
     }
 
     /// The kernel is told of these, and may drop them.
     fn tell(&mut self, permissions: Permissions, is_open: bool, now: Micros) {
-        if permissions != self.told {
-            self.taken = if self.is_quiet(is_open, now) { Taken::Soon(now) } else { Taken::Unsure };
-            self.told = permissions;
-        }
+        self.taken = match self.taken {
+            Taken::Recalled | Taken::Behind if permissions == self.told => Taken::Sure,
+            same if permissions == self.told => same,
+            _ if self.is_quiet(is_open, now) => Taken::Soon,
+            Taken::Recalled if !is_open => Taken::Crossed,
+            _ => Taken::Unsure,
+        };
+        self.told = permissions;
         self.stirred = now;
     }
 
@@ -94,7 +141,7 @@ impl Judged {
     fn may_miss(&self, permissions: Permissions, is_open: bool, now: Micros) -> bool {
         match permissions == self.told {
             true => self.taken == Taken::Unsure,
-            false => !self.is_quiet(is_open, now),
+            false => !self.is_quiet(is_open, now) && (is_open || self.taken != Taken::Recalled),
         }
     }
 }
@@ -183,9 +230,26 @@ impl Core {
         }
     }
 
+    /// Those that an inode has as far as this node has its record, and the kernel counts no links of it.
+    pub(crate) fn permissions_on_record(&self, ino: Ino) -> Option<Permissions> {
+        let attr = match self.place(ino) {
+            Place::Covered(parent, cookie) => {
+                let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
+                &entry.dirent.covered().filter(|_| entry.dirent.ino == ino)?.attr
+            }
+            Place::Own => match (self.cache.dirs.get(&ino), self.cache.owns.get(&ino)) {
+                (Some(dir), _) => &dir.inode.attr,
+                (None, own) => own?.attr.as_ref()?,
+            },
+            Place::Unknown => return None,
+        };
+        let is_counted = attr.kind != FileKind::Directory && attr.nlink != 1;
+        (!is_counted).then(|| Permissions::of_record(attr))
+    }
+
     /// Something is about to be taken back: the answers that it may overtake are waited for first, where the kernel is to
     /// judge by them.
-    pub(crate) fn wait_for_answers(&mut self, list: Vec<Invalidation>) -> Vec<Invalidation> {
+    pub(crate) fn wait_for_answers(&mut self, list: Vec<Invalidation>, before: &Before) -> Vec<Invalidation> {
         let now = self.clock.now;
         let mut waits = Vec::new();
         for invalidation in &list {
@@ -194,16 +258,11 @@ impl Core {
             else {
                 continue;
             };
+            let had = before.get(ino).copied().unwrap_or_else(|| self.permissions_on_record(*ino));
             let Some(known) = self.known.get_mut(ino) else { continue };
-            known.judged.stir(now);
-            if let Taken::Soon(since) = known.judged.taken
-                && now.since(since) < ON_ITS_WAY
-            {
-                let generation = known.end.generation();
-                waits.push(Invalidation::Taken { ino: *ino, generation });
-            }
-            if let Taken::Soon(_) = known.judged.taken {
-                known.judged.taken = Taken::Sure;
+            let is_open = known.is_open();
+            if known.judged.recall(now, had, is_open) {
+                waits.push(Invalidation::Taken { ino: *ino, generation: known.end.generation() });
             }
         }
         if waits.is_empty() {
@@ -218,3 +277,64 @@ impl Core {
 const QUIET: Micros = Micros(1_000_000);
 /// An answer takes less.
 const ON_ITS_WAY: Micros = Micros(100_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODES: [Permissions; 3] = [
+        Permissions { mode: 0o700, uid: 0, gid: 0 },
+        Permissions { mode: 0o750, uid: 0, gid: 0 },
+        Permissions { mode: 0o755, uid: 0, gid: 0 },
+    ];
+
+    /// A kernel that has `MODES[0]`, told long ago, and had its attributes taken back `first` before `MODES[1]` was set.
+    fn recalled(had: Option<Permissions>, is_open: bool) -> Judged {
+        let mut judged = Judged::default();
+        judged.give(MODES[0], Micros(0));
+        judged.recall(Micros(1_000), had, is_open);
+        judged
+    }
+
+    #[test]
+    fn an_answer_may_be_lost_once_by_who_asked_before() {
+        let mut judged = recalled(Some(MODES[0]), false);
+        assert!(!judged.may_miss(MODES[1], false, Micros(1_100)));
+        judged.tell(MODES[1], false, Micros(1_100));
+        assert_eq!(judged.taken, Taken::Crossed);
+        assert!(judged.recall(Micros(1_200), Some(MODES[1]), false), "the answer may be on its way");
+        judged.tell(MODES[2], false, Micros(1_300));
+        assert_eq!(judged.taken, Taken::Unsure);
+    }
+
+    /// Whoever asked before may have begun when the kernel already had not what there was.
+    #[test]
+    fn what_the_kernel_did_not_have_it_is_seen_to_take() {
+        let twice = |mut judged: Judged| {
+            judged.recall(Micros(1_100), Some(MODES[1]), false);
+            judged
+        };
+        let opened = |mut judged: Judged| {
+            judged.stir(Micros(1_100));
+            judged
+        };
+        for (what, mut judged) in [
+            ("changed and not told", recalled(Some(MODES[1]), false)),
+            ("nobody knows", recalled(None, false)),
+            ("open, and written to perhaps", recalled(Some(MODES[0]), true)),
+            ("taken back twice, and changed between", twice(recalled(Some(MODES[0]), false))),
+            ("opened or linked since", opened(recalled(Some(MODES[0]), false))),
+        ] {
+            assert!(judged.may_miss(MODES[1], false, Micros(1_200)), "{what}");
+            judged.tell(MODES[1], false, Micros(1_200));
+            assert_eq!(judged.taken, Taken::Unsure, "{what}");
+        }
+        let mut judged = recalled(Some(MODES[0]), false);
+        judged.tell(MODES[1], false, Micros(1_100));
+        judged.stir(Micros(1_200));
+        assert!(
+            judged.may_miss(MODES[1], false, Micros(1_300)),
+            "opened after an answer that may have got lost"
+        );
+    }
+}

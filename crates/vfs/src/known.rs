@@ -1,8 +1,13 @@
 //! Inodes that the kernel knows, and what it may have of them.
+//!
+//! There is one of these for each inode of a tree that was walked, so what few of them need stands apart.
 
-use meta::FsError;
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use meta::{Cookie, FsError};
+use rustc_hash::FxBuildHasher;
 use slab::Slab;
+use std::hash::BuildHasher;
 use types::{Ino, Name};
 
 use crate::cache::Place;
@@ -16,22 +21,28 @@ use crate::shield::{Reads, Shields};
 pub struct Known {
     /// How often the kernel looked it up and has not forgotten it.
     pub lookups: u64,
-    /// Where its record was last seen.
-    pub place: Place,
+    place: PackedPlace,
     /// Whether the kernel may keep its attributes.
     pub attr_out: bool,
     /// Whether the kernel may have pages of it.
     pub pages_out: bool,
-    /// Answers to requests with lower numbers are not to be shown to others later.
-    pub(crate) exact_from: u64,
+    /// Whether the master knows that it is open here (OP).
+    pub open_told: bool,
     /// What the kernel has for its end.
     pub(crate) end: End,
     /// What the kernel has for its owner and permissions.
     pub(crate) judged: Judged,
     /// Of a directory: where the kernel has it.
     pub(crate) seat: Seat,
-    /// What the kernel may have pages of, since direct writes last had them taken back.
-    pub(crate) reads: Reads,
+    /// `None` until it is opened.
+    uses: Option<Box<Uses>>,
+    /// Where the guard has it.
+    slot: u32,
+}
+
+/// What there is besides of an inode that was opened since the kernel knows it.
+#[derive(Debug)]
+pub struct Uses {
     /// Handles open for reading only.
     pub readers: u32,
     /// Handles open for writing.
@@ -40,45 +51,122 @@ pub struct Known {
     pub appenders: u32,
     /// Those of them through which it may be mapped to be stored to.
     pub mappers: u32,
-    /// Whether the master knows that it is open here (OP).
-    pub open_told: bool,
+    /// Answers to requests with lower numbers are not to be shown to others later.
+    pub(crate) exact_from: u64,
+    /// What the kernel may have pages of, since direct writes last had them taken back.
+    pub(crate) reads: Reads,
     /// Content written here was lost: what writers are told until the last of them closes.
     pub lost: Option<FsError>,
     /// Reads and writes served since its pages began to be taken back.
     pub served_while_dropping: bool,
     /// Whether a read was among them.
     pub read_while_dropping: bool,
-    /// Where the guard has it.
-    slot: u32,
 }
+
+impl Uses {
+    const NONE: Self = Self {
+        readers: 0,
+        writers: 0,
+        appenders: 0,
+        mappers: 0,
+        exact_from: 0,
+        reads: Reads::NONE,
+        lost: None,
+        served_while_dropping: false,
+        read_while_dropping: false,
+    };
+}
+
+static NEVER_OPENED: Uses = Uses::NONE;
 
 impl Known {
     fn new(slot: u32) -> Self {
         Self {
             lookups: 0,
-            place: Place::Unknown,
+            place: PackedPlace::UNKNOWN,
             attr_out: false,
             pages_out: false,
-            exact_from: 0,
+            open_told: false,
             end: End::default(),
             judged: Judged::default(),
             seat: Seat::default(),
-            reads: Reads::default(),
-            readers: 0,
-            writers: 0,
-            appenders: 0,
-            mappers: 0,
-            open_told: false,
-            lost: None,
-            served_while_dropping: false,
-            read_while_dropping: false,
+            uses: None,
             slot,
         }
     }
 
+    /// Where its record was last seen.
+    pub fn place(&self) -> Place {
+        self.place.get()
+    }
+
+    /// Its record was seen there.
+    pub fn set_place(&mut self, place: Place) {
+        self.place = PackedPlace::new(place);
+    }
+
+    /// Handles, and what is known because of them.
+    pub fn uses(&self) -> &Uses {
+        self.uses.as_deref().unwrap_or(&NEVER_OPENED)
+    }
+
+    /// The same, to change it.
+    pub fn uses_mut(&mut self) -> &mut Uses {
+        self.uses.get_or_insert_with(|| Box::new(Uses::NONE))
+    }
+
     /// Whether some handle is open.
     pub fn is_open(&self) -> bool {
-        self.readers + self.writers > 0
+        let uses = self.uses();
+        uses.readers + uses.writers > 0
+    }
+
+    /// Whether some handle is open for writing.
+    pub fn is_written(&self) -> bool {
+        self.uses().writers > 0
+    }
+
+    /// Its pages begin to be taken back.
+    pub(crate) fn note_dropping(&mut self) {
+        if let Some(uses) = &mut self.uses {
+            uses.served_while_dropping = false;
+            uses.read_while_dropping = false;
+        }
+    }
+
+    /// Neither pages nor attributes of it are left.
+    pub(crate) fn note_dropped(&mut self) {
+        self.pages_out = false;
+        self.attr_out = false;
+        if let Some(uses) = &mut self.uses {
+            uses.reads.clear();
+        }
+    }
+}
+
+/// A [`Place`] in two words: a directory and a place in it, or a number that no directory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PackedPlace(Ino, Cookie);
+
+impl PackedPlace {
+    const UNKNOWN: Self = Self(Ino(0), Cookie(0));
+    const OWN: Self = Self(Ino(u64::MAX), Cookie(0));
+
+    fn new(place: Place) -> Self {
+        match place {
+            Place::Covered(parent, _) if parent == Self::UNKNOWN.0 || parent == Self::OWN.0 => Self::UNKNOWN,
+            Place::Covered(parent, cookie) => Self(parent, cookie),
+            Place::Own => Self::OWN,
+            Place::Unknown => Self::UNKNOWN,
+        }
+    }
+
+    fn get(self) -> Place {
+        match self {
+            Self::UNKNOWN => Place::Unknown,
+            Self::OWN => Place::Own,
+            Self(parent, cookie) => Place::Covered(parent, cookie),
+        }
     }
 }
 
@@ -88,8 +176,11 @@ impl Known {
 /// that others hold: a rename between two directories that waits for its answer is enough (fuse: `kernel_cache.rs`).
 /// It has nothing to move once the old name was dropped, and nothing below it is in use.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
-    now: Option<Box<(Ino, Name)>>,
+pub(crate) struct Seat(Option<Box<Seats>>);
+
+#[derive(Debug)]
+struct Seats {
+    now: (Ino, Name),
     /// To be dropped before the kernel is told of it in another place.
     before: Option<Box<(Ino, Name)>>,
 }
@@ -97,38 +188,43 @@ pub(crate) struct Seat {
 impl Seat {
     /// The kernel is told of the directory as `name` in `parent`.
     pub(crate) fn take(&mut self, parent: Ino, name: &Name) {
-        let new = Box::new((parent, name.clone()));
-        if self.is_elsewhere(parent) {
-            self.before = self.now.take();
+        let now = (parent, name.clone());
+        match &mut self.0 {
+            None => self.0 = Some(Box::new(Seats { now, before: None })),
+            Some(seats) => {
+                let old = std::mem::replace(&mut seats.now, now);
+                if old.0 != parent {
+                    seats.before = Some(Box::new(old));
+                }
+            }
         }
-        self.now = Some(new);
     }
 
     /// Whether the kernel has it there.
     pub(crate) fn is_at(&self, parent: Ino, name: &Name) -> bool {
-        self.now.as_ref().is_some_and(|now| now.0 == parent && now.1 == *name)
+        self.0.as_ref().is_some_and(|seats| seats.now.0 == parent && seats.now.1 == *name)
     }
 
     /// Whether the kernel has it in another directory.
     pub(crate) fn is_elsewhere(&self, parent: Ino) -> bool {
-        self.now.as_ref().is_some_and(|now| now.0 != parent)
+        self.0.as_ref().is_some_and(|seats| seats.now.0 != parent)
     }
 
     /// Whether it is known where the kernel has the directory, and that is in one of which `is_so` holds.
     pub(crate) fn is_in(&self, is_so: impl FnOnce(Ino) -> bool) -> bool {
-        self.now.as_ref().is_some_and(|now| is_so(now.0))
+        self.0.as_ref().is_some_and(|seats| is_so(seats.now.0))
     }
 
     /// What to drop, once.
     pub(crate) fn take_before(&mut self) -> Option<(Ino, Name)> {
-        self.before.take().map(|before| *before)
+        self.0.as_mut()?.before.take().map(|before| *before)
     }
 }
 
 /// All of them. The guard is told of each before anybody can hand it out, and when it is gone.
 pub struct KnownTable {
     /// Where each is in the list: a table of whole records would copy all of them when it grows, and be empty to a half after that.
-    places: FxHashMap<Ino, u32>,
+    places: HashTable<u32>,
     inodes: Slab<(Ino, Known)>,
     guard: Box<dyn Guard>,
     /// Before what its pages show as it was.
@@ -137,37 +233,53 @@ pub struct KnownTable {
 
 impl KnownTable {
     pub fn new(guard: Box<dyn Guard>) -> Self {
-        Self { places: FxHashMap::default(), inodes: Slab::new(), guard, shields: Shields::default() }
+        Self { places: HashTable::new(), inodes: Slab::new(), guard, shields: Shields::default() }
     }
 
     /// The inode, known from here on if it was not.
     pub fn note(&mut self, ino: Ino) -> &mut Known {
-        let place = *self.places.entry(ino).or_insert_with(|| {
-            let known = Known::new(self.guard.enter(ino));
-            self.inodes.insert((ino, known)) as u32
-        });
-        &mut self.inodes[place as usize].1
+        let Self { places, inodes, guard, .. } = self;
+        let entry = places.entry(
+            hash_of(ino),
+            |place| is_at(inodes, *place, ino),
+            |place| inodes.get(*place as usize).map_or(0, |(ino, _)| hash_of(*ino)),
+        );
+        let place = match entry {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => {
+                let place = inodes.insert((ino, Known::new(guard.enter(ino)))) as u32;
+                entry.insert(place);
+                place
+            }
+        };
+        &mut inodes[place as usize].1
     }
 
     pub fn remove(&mut self, ino: Ino) {
-        if let Some(place) = self.places.remove(&ino) {
+        let entry = self.places.find_entry(hash_of(ino), |place| is_at(&self.inodes, *place, ino));
+        if let Ok(entry) = entry {
+            let (place, _) = entry.remove();
             let (_, known) = self.inodes.remove(place as usize);
             self.guard.leave(known.slot);
         }
     }
 
     pub fn get(&self, ino: &Ino) -> Option<&Known> {
-        let place = self.places.get(ino)?;
-        self.inodes.get(*place as usize).map(|(_, known)| known)
+        let place = self.place_of(*ino)?;
+        self.inodes.get(place).map(|(_, known)| known)
     }
 
     pub fn get_mut(&mut self, ino: &Ino) -> Option<&mut Known> {
-        let place = self.places.get(ino)?;
-        self.inodes.get_mut(*place as usize).map(|(_, known)| known)
+        let place = self.place_of(*ino)?;
+        self.inodes.get_mut(place).map(|(_, known)| known)
+    }
+
+    fn place_of(&self, ino: Ino) -> Option<usize> {
+        self.places.find(hash_of(ino), |place| is_at(&self.inodes, *place, ino)).map(|place| *place as usize)
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &Ino> {
-        self.places.keys()
+        self.inodes.iter().map(|(_, (ino, _))| ino)
     }
 
     pub fn values(&self) -> impl Iterator<Item = &Known> {
@@ -193,5 +305,71 @@ impl KnownTable {
 
     pub fn guard_mut(&mut self) -> &mut dyn Guard {
         &mut *self.guard
+    }
+}
+
+fn is_at(inodes: &Slab<(Ino, Known)>, place: u32, ino: Ino) -> bool {
+    inodes.get(place as usize).is_some_and(|(other, _)| *other == ino)
+}
+
+fn hash_of(ino: Ino) -> u64 {
+    FxBuildHasher.hash_one(ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::Unguarded;
+
+    /// There is one for each inode of a tree: what is added to it is added a million times.
+    #[test]
+    fn an_inode_takes_112_bytes() {
+        assert_eq!(size_of::<Option<(Ino, Known)>>(), 112);
+    }
+
+    #[test]
+    fn places_are_what_they_were() {
+        let mut known = Known::new(0);
+        for place in [Place::Own, Place::Covered(Ino(7), Cookie(u64::MAX)), Place::Unknown] {
+            known.set_place(place);
+            assert_eq!(known.place(), place);
+        }
+        known.set_place(Place::Covered(Ino(0), Cookie(1)));
+        assert_eq!(known.place(), Place::Unknown, "there is no such directory");
+    }
+
+    /// Numbers come and go; each is found as long as it is there, and nothing else.
+    #[test]
+    fn what_is_known_is_found() {
+        let mut table = KnownTable::new(Box::new(Unguarded));
+        let mut there = std::collections::BTreeMap::new();
+        for step in 0..20_000u64 {
+            let ino = Ino(step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54);
+            if there.remove(&ino).is_some() {
+                assert!(table.get(&ino).is_some());
+                table.remove(ino);
+            } else {
+                assert!(table.get(&ino).is_none());
+                table.note(ino).lookups = step;
+                there.insert(ino, step);
+            }
+            assert_eq!(table.len(), there.len());
+        }
+        let mut left: Vec<(Ino, u64)> = table.iter_mut().map(|(ino, known)| (*ino, known.lookups)).collect();
+        left.sort();
+        assert_eq!(left, there.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_directory_that_moves_is_dropped_where_it_was() {
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        let mut seat = Seat::default();
+        seat.take(Ino(1), &name("a"));
+        seat.take(Ino(1), &name("b"));
+        assert_eq!(seat.take_before(), None, "in the same directory the kernel moves it without a word");
+        seat.take(Ino(2), &name("c"));
+        assert!(seat.is_at(Ino(2), &name("c")) && seat.is_elsewhere(Ino(1)));
+        assert_eq!(seat.take_before(), Some((Ino(1), name("b"))));
+        assert_eq!(seat.take_before(), None);
     }
 }

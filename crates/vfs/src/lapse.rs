@@ -286,7 +286,7 @@ impl Core {
         self.woken.clear();
         self.commit_due = Micros::NEVER;
         for known in self.known.values_mut() {
-            known.place = Place::Unknown;
+            known.set_place(Place::Unknown);
             known.open_told = false;
         }
     }

@@ -42,7 +42,7 @@ impl Core {
 
     /// Takes in what the master said of a file that another node writes, to a `request` of `since`.
     pub(crate) fn learn(&mut self, ino: Ino, request: u64, since: Micros, content: &Content) {
-        let is_late = self.known.get(&ino).is_some_and(|known| known.exact_from > request);
+        let is_late = self.known.get(&ino).is_some_and(|known| known.uses().exact_from > request);
         if !self.config.lazy.size || is_late || self.tokens.held(ResourceId::file(ino)) != LockMode::Nl {
             return;
         }
@@ -54,7 +54,7 @@ impl Core {
     pub(crate) fn unlearn(&mut self, ino: Ino) {
         let number = self.number();
         if let Some(known) = self.known.get_mut(&ino) {
-            known.exact_from = number;
+            known.uses_mut().exact_from = number;
         }
         self.cache.learnt.remove(&ino);
     }
@@ -63,7 +63,7 @@ impl Core {
     pub(crate) fn late_attr(&mut self, ino: Ino) -> Option<Attr> {
         let learnt = self.cache.learnt.get(&ino)?;
         let is_young = self.clock.now.since(learnt.since) < self.config.late_max;
-        let has_writers = self.known.get(&ino).is_some_and(|known| known.writers > 0);
+        let has_writers = self.known.get(&ino).is_some_and(|known| known.is_written());
         if !is_young || has_writers {
             return None;
         }

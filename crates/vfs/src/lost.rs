@@ -46,8 +46,8 @@ impl Core {
         );
         self.metrics.content_lost_bytes.add(bytes);
         self.flush_failed.remove(&ino);
-        if let Some(known) = self.known.get_mut(&ino).filter(|known| known.writers > 0) {
-            known.lost.get_or_insert(refusal);
+        if let Some(known) = self.known.get_mut(&ino).filter(|known| known.is_written()) {
+            known.uses_mut().lost.get_or_insert(refusal);
         }
         self.drop_lost_pages(ino);
     }
@@ -71,7 +71,7 @@ impl Core {
     /// Ends the state of being lost where nobody is to be told any more: no descriptor to write by is open, and no
     /// fsync waits.
     pub(crate) fn end_lost_unless_told(&mut self, ino: Ino) {
-        let is_written = self.known.get(&ino).is_some_and(|known| known.writers > 0);
+        let is_written = self.known.get(&ino).is_some_and(|known| known.is_written());
         let awaits = |request: &Request| matches!(request, Request::Fsync { ino: of } if *of == ino);
         if !is_written && !self.parked.values().any(|parked| awaits(&parked.request)) {
             self.end_lost(ino);
@@ -81,7 +81,7 @@ impl Core {
     /// Nobody writes the file here any more: what could not be made durable is over, the file is as last logged.
     fn end_lost(&mut self, ino: Ino) {
         if let Some(known) = self.known.get_mut(&ino) {
-            known.lost = None;
+            known.uses_mut().lost = None;
         }
         if self.live.get(&ino).is_some_and(|live| live.failed) {
             self.live.remove(&ino);
@@ -94,7 +94,7 @@ impl Core {
 
     /// Refuses to go on with a file whose content was lost while it was open.
     pub(crate) fn refuse_lost(&self, ino: Ino) -> Try<()> {
-        if let Some(refusal) = self.known.get(&ino).and_then(|known| known.lost) {
+        if let Some(refusal) = self.known.get(&ino).and_then(|known| known.uses().lost) {
             return Err(refusal.into());
         }
         match self.live.get(&ino).is_some_and(|live| live.failed) {

@@ -192,7 +192,7 @@ impl Core {
         match self.known.get_mut(&ino).filter(|known| known.is_open()) {
             Some(known) => {
                 known.open_told = true;
-                known.place = Place::Unknown;
+                known.set_place(Place::Unknown);
             }
             // Closed while the operation was under way.
             None => self.send(ToMaster::Closed { ino }),

@@ -259,6 +259,10 @@ impl Core {
     fn try_link(&mut self, ino: Ino, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
         let name = checked(name)?;
         self.settle_links(ino);
+        if let Some(known) = self.known.get_mut(&ino) {
+            // The kernel counts the link itself, and drops answers that came before.
+            known.judged.stir(self.clock.now);
+        }
         self.need_place(ino)?;
         self.flush_before_naming(Some(ino), progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
@@ -317,7 +321,7 @@ impl Core {
         self.note_entry_told(&attr);
         let known = self.known.note(new.ino);
         known.lookups += 1;
-        known.place = Place::Own;
+        known.set_place(Place::Own);
         Entry { attr, keep_name: Keep::No, keep_attr: Keep::No }
     }
 
@@ -540,7 +544,7 @@ impl Core {
         };
         let dirs = self.cache.dirs.iter().filter(|(_, dir)| dirs && dir.inode.attr.parent == parent);
         let may_be_there =
-            |own: &OwnCache| own.attr.as_ref().is_none_or(|a| a.parent == parent || a.parent == Ino(0));
+            |own: &Box<OwnCache>| own.attr.as_ref().is_none_or(|a| a.parent == parent || a.parent == Ino(0));
         let others = self.cache.owns.iter().filter(|(_, own)| others && may_be_there(own));
         let mut inos: Vec<Ino> = dirs.map(|(ino, _)| *ino).chain(others.map(|(ino, _)| *ino)).collect();
         inos.sort_unstable();
@@ -580,7 +584,7 @@ impl Core {
                     self.take_at_birth(ResourceId::dir(*ino));
                     let mut dir = DirCache::new((**inode).clone(), self.clock.now);
                     dir.loaded_to = LOADED_ALL;
-                    self.cache.dirs.insert(*ino, dir);
+                    self.cache.dirs.insert(*ino, Box::new(dir));
                 }
                 Change::PutAttr { ino, attr } if self.tokens.held(ResourceId::attr(*ino)) == LockMode::Nl => {
                     self.take_at_birth(ResourceId::attr(*ino));
@@ -653,7 +657,7 @@ impl Core {
 
     pub(crate) fn set_place(&mut self, ino: Ino, place: Place) {
         if let Some(known) = self.known.get_mut(&ino) {
-            known.place = place;
+            known.set_place(place);
         }
     }
 

@@ -406,7 +406,7 @@ impl Core {
     fn may_become_live(&self, ino: Ino) -> bool {
         self.live.contains_key(&ino)
             || self.tokens.held(ResourceId::file(ino)) == LockMode::Ex
-            || self.known.get(&ino).is_some_and(|known| known.writers > 0)
+            || self.known.get(&ino).is_some_and(|known| known.is_written())
     }
 
     /// A file is open for writing: whose it is will be known when its pages are written back.

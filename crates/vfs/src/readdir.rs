@@ -4,10 +4,11 @@ use std::ops::Bound;
 
 use meta::{COOKIE_DOT, COOKIE_DOTDOT, Cookie, FileKind, FsError};
 use obs::OperationKind;
-use types::Ino;
+use types::{Ino, Micros, Name};
 
-use crate::cache::KernelHas;
+use crate::cache::{CachedEntry, KernelHas};
 use crate::core::Core;
+use crate::known::Known;
 use crate::request::{Attr, Entry, Keep, Reply, Request};
 use crate::wait::{Step, Try};
 
@@ -28,47 +29,91 @@ impl Core {
                 is_any = true;
             }
         }
-        let keep_name = self.keep_names(dir);
-        let keep_attr = self.keep_covered(dir);
         loop {
-            let start = Bound::Excluded(Cookie(after));
-            let Some(cached) = self.cache.dirs.get(&dir) else { return Err(FsError::Io.into()) };
-            let Some((cookie, entry)) = cached.entries.range((start, Bound::Unbounded)).next() else {
-                if !cached.is_complete() && !is_any {
+            let listed = self.list_after(dir, after, plus)?;
+            if listed.is_empty() {
+                let is_complete = self.cache.dirs.get(&dir).is_some_and(|cached| cached.is_complete());
+                if !is_complete && !is_any {
                     return Err(Step::Wait(self.load_more(dir)));
                 }
                 break;
-            };
-            let (cookie, child, kind) = (*cookie, entry.dirent.ino, entry.dirent.kind());
-            let name = entry.dirent.name.clone();
-            let known = plus.then(|| match entry.dirent.covered() {
-                Some(inode) => Some((self.visible(child, inode), keep_attr)),
-                None => self.cached_own_attr(child),
-            });
-            // A listing waits for nothing: the kernel asks for the attributes of such a file when somebody wants them, and looks
-            // such a directory up.
-            let is_elsewhere = self.known.get(&child).is_some_and(|known| known.seat.is_elsewhere(dir));
-            let is_to_wait = |attr: &Attr| {
-                is_elsewhere
-                    || self.moves_end(attr)
-                    || self.may_miss_permissions(attr)
-                    || self.is_losing_links(child)
-            };
-            let known = known.flatten().filter(|(attr, _)| !is_to_wait(attr));
-            let entry = known.map(|(attr, keep_attr)| Entry { attr, keep_name, keep_attr });
-            let Request::ReadDir { sink, .. } = request else { return Err(FsError::Io.into()) };
-            if !sink.push(name.as_bytes(), child, kind, cookie.0, entry.as_ref()) {
-                break;
             }
-            if let Some(entry) = entry {
-                self.give_entry(dir, cookie, entry.attr, entry.keep_name, entry.keep_attr);
+            for Listed { cookie, name, ino, kind, entry } in listed {
+                let Request::ReadDir { sink, .. } = request else { return Err(FsError::Io.into()) };
+                if !sink.push(name.as_bytes(), ino, kind, cookie.0, entry.as_ref()) {
+                    self.note_listing(dir);
+                    return Ok(self.end_readdir(dir, request));
+                }
+                if let Some(entry) = entry {
+                    self.give_entry(dir, cookie, entry.attr, entry.keep_name, entry.keep_attr);
+                }
+                after = cookie.0;
+                is_any = true;
             }
-            after = cookie.0;
-            is_any = true;
         }
+        self.note_listing(dir);
+        Ok(self.end_readdir(dir, request))
+    }
+
+    fn note_listing(&mut self, dir: Ino) {
         self.metrics.operations_local.add(OperationKind::Readdir, 1);
         self.note_listed(dir);
-        Ok(self.end_readdir(dir, request))
+    }
+
+    /// Some entries behind a place, if they are here, and what is to be told of their inodes.
+    fn list_after(&self, dir: Ino, after: u64, plus: bool) -> Try<Vec<Listed>> {
+        let Some(cached) = self.cache.dirs.get(&dir) else { return Err(FsError::Io.into()) };
+        let keep_name = self.keep_names(dir);
+        let keep_attr = self.keep_covered(dir);
+        let start = Bound::Excluded(Cookie(after));
+        let some = cached.entries.range((start, Bound::Unbounded)).take(LISTED_AT_ONCE);
+        let listed = some.map(|(cookie, entry)| {
+            let ino = entry.dirent.ino;
+            let known = self.known.get(&ino);
+            let is_told = !plus || self.has_entry(entry, keep_name, known);
+            let attr = if is_told { None } else { self.attr_to_list(dir, entry, keep_attr, known) };
+            Listed {
+                cookie: *cookie,
+                name: entry.dirent.name.clone(),
+                ino,
+                kind: entry.dirent.kind(),
+                entry: attr.map(|(attr, keep_attr)| Entry { attr, keep_name, keep_attr }),
+            }
+        });
+        Ok(listed.collect())
+    }
+
+    /// A listing waits for nothing: the kernel asks for the attributes of such a file when somebody wants them, and looks
+    /// such a directory up.
+    fn attr_to_list(
+        &self,
+        dir: Ino,
+        entry: &CachedEntry,
+        keep: Keep,
+        known: Option<&Known>,
+    ) -> Option<(Attr, Keep)> {
+        let ino = entry.dirent.ino;
+        let found = match entry.dirent.covered() {
+            Some(inode) => (self.visible(ino, inode), keep),
+            None => self.cached_own_attr(ino)?,
+        };
+        let is_to_wait = known.is_some_and(|known| known.seat.is_elsewhere(dir))
+            || self.moves_end(&found.0)
+            || self.may_miss_permissions(&found.0)
+            || self.is_losing_links(ino);
+        (!is_to_wait).then_some(found)
+    }
+
+    /// Whether the kernel has name and attributes: told once more they would cost both sides for nothing.
+    ///
+    /// It may have given them up in the meantime, and then asks for each. So nothing is believed for a while after it has asked for
+    /// any.
+    fn has_entry(&self, entry: &CachedEntry, keep_name: Keep, known: Option<&Known>) -> bool {
+        let is_believed = self.asked_again_at.is_none_or(|at| self.clock.now.since(at) >= DOUBTED_FOR);
+        is_believed
+            && entry.name_out
+            && keep_name == Keep::Yes
+            && known.is_some_and(|known| known.lookups > 0 && known.attr_out)
     }
 
     fn end_readdir(&mut self, dir: Ino, request: &mut Request) -> Reply {
@@ -109,3 +154,17 @@ impl crate::request::DirSink for Taken {
         self
     }
 }
+
+/// An entry on its way into a listing.
+struct Listed {
+    cookie: Cookie,
+    name: Name,
+    ino: Ino,
+    kind: FileKind,
+    entry: Option<Entry>,
+}
+
+/// Entries that are looked up together.
+const LISTED_AT_ONCE: usize = 32;
+/// For how long the kernel is not believed to have what it was given, after it has asked for something of that.
+const DOUBTED_FOR: Micros = Micros::from_millis(1_000);

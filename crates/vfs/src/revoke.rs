@@ -14,6 +14,7 @@ use wire::{OpenReport, ToMaster};
 
 use crate::cache::{KernelHas, Place};
 use crate::core::Core;
+use crate::judged::Before;
 use crate::lost::Unstored;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::view::Rights;
@@ -145,7 +146,7 @@ impl Core {
     pub(crate) fn start_release(&mut self, revocation: Revocation) {
         let Revocation { resource, from, mut to } = revocation;
         let ino = resource.ino;
-        let has_writers = self.known.get(&ino).is_some_and(|k| k.writers > 0);
+        let has_writers = self.known.get(&ino).is_some_and(|k| k.is_written());
         if resource.kind == ResourceKind::File && has_writers {
             // A mapping could store to a page without asking: EX or no page at all.
             // Nor may attributes be told to be kept that go with it.
@@ -219,13 +220,23 @@ impl Core {
 
     /// Orders an invalidation. Returns the number of the job.
     pub(crate) fn invalidate(&mut self, purpose: Purpose, list: Vec<Invalidation>, pages: Vec<Ino>) -> u64 {
+        self.invalidate_changed(purpose, list, pages, &Before::default())
+    }
+
+    /// The same, where records are changed already.
+    pub(crate) fn invalidate_changed(
+        &mut self,
+        purpose: Purpose,
+        list: Vec<Invalidation>,
+        pages: Vec<Ino>,
+        before: &Before,
+    ) -> u64 {
         for ino in &pages {
             if let Some(known) = self.known.get_mut(ino) {
-                known.served_while_dropping = false;
-                known.read_while_dropping = false;
+                known.note_dropping();
             }
         }
-        let list = self.wait_for_answers(list);
+        let list = self.wait_for_answers(list, before);
         let job = self.number();
         self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
@@ -257,7 +268,7 @@ impl Core {
             // A read that is under way fills its page later.
             let is_read = |ino: &Ino| {
                 self.pinned.contains_key(ino)
-                    || self.known.get(ino).is_some_and(|known| known.read_while_dropping)
+                    || self.known.get(ino).is_some_and(|known| known.uses().read_while_dropping)
             };
             let pause = if again.iter().any(is_read) { pause_after(done.rounds) } else { Micros(0) };
             done.again = Some((clock.now + pause, again));
@@ -272,10 +283,11 @@ impl Core {
         for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
             self.old_content.remove(ino);
             if let Some(known) = self.known.get_mut(ino) {
-                known.pages_out = false;
-                known.reads.clear();
-                known.attr_out = false;
+                known.note_dropped();
             }
+        }
+        for ino in &done.pages {
+            self.wake(WaitKey::PagesGone(*ino));
         }
         let is_alone = matches!(done.purpose, Purpose::Alone);
         match done.purpose {
@@ -300,6 +312,14 @@ impl Core {
         self.settle();
     }
 
+    /// Whether pages of `ino` are being taken back by a job that waits for whoever has them locked.
+    ///
+    /// A write has, from before it comes until it is answered. One that waits for a token would keep the job from ending for as
+    /// long as others wait for that: so nobody may begin to write meanwhile.
+    pub(crate) fn is_taking_pages(&self, ino: Ino) -> bool {
+        self.jobs.values().any(|job| job.pages.contains(&ino))
+    }
+
     /// The directory that is being given back, if its listing was served since the kernel's was last taken back.
     fn listed_meanwhile(&mut self, purpose: &Purpose) -> Option<Ino> {
         let Purpose::Release(ResourceId { ino, kind: ResourceKind::Dir }) = purpose else { return None };
@@ -313,8 +333,7 @@ impl Core {
             let Some((_, again)) = waiting.again.take_if(|(due, _)| *due <= self.clock.now) else { continue };
             for ino in &again {
                 if let Some(known) = self.known.get_mut(ino) {
-                    known.served_while_dropping = false;
-                    known.read_while_dropping = false;
+                    known.note_dropping();
                 }
             }
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
@@ -338,7 +357,7 @@ impl Core {
     }
 
     fn was_served(&self, ino: Ino) -> bool {
-        self.pinned.contains_key(&ino) || self.known.get(&ino).is_some_and(|k| k.served_while_dropping)
+        self.pinned.contains_key(&ino) || self.known.get(&ino).is_some_and(|k| k.uses().served_while_dropping)
     }
 
     /// Second stage: what the right covers is flushed.
@@ -378,7 +397,7 @@ impl Core {
     fn split_open_children(&mut self, dir: Ino, to: LockMode) {
         let Some(cached) = self.cache.dirs.get(&dir) else { return };
         let is_open = |ino: &Ino| {
-            self.known.get(ino).is_some_and(|k| k.writers > 0 || to == LockMode::Nl && k.readers > 0)
+            self.known.get(ino).is_some_and(|k| k.is_written() || to == LockMode::Nl && k.uses().readers > 0)
         };
         let mut open: Vec<Ino> = Vec::new();
         if cached.entries.len() < self.handles.len() {
@@ -489,7 +508,7 @@ impl Core {
             if is_covered || is_own && !known.open_told {
                 known.open_told = true;
                 if is_covered {
-                    known.place = Place::Unknown;
+                    known.set_place(Place::Unknown);
                 }
                 open.push(OpenReport { ino });
             }
@@ -520,9 +539,9 @@ impl Core {
                     self.drop_pages(child);
                     if entry.dirent.kind() != FileKind::Directory
                         && let Some(known) = self.known.get_mut(&child)
-                        && matches!(known.place, Place::Covered(parent, _) if parent == ino)
+                        && matches!(known.place(), Place::Covered(parent, _) if parent == ino)
                     {
-                        known.place = Place::Unknown;
+                        known.set_place(Place::Unknown);
                         known.attr_out = false;
                     }
                 }

@@ -54,6 +54,9 @@ impl Shields {
 pub(crate) struct Reads(Vec<(Range<u64>, u64)>);
 
 impl Reads {
+    /// None.
+    pub const NONE: Self = Self(Vec::new());
+
     /// A read of `range` is answered at `time`, which is later than all before.
     pub fn note(&mut self, range: Range<u64>, time: u64) {
         let mut new = pages_of(range);
@@ -101,14 +104,15 @@ impl Core {
         let Reply::Written { len, moved_to, .. } = reply else { return };
         let start = moved_to.unwrap_or(offset);
         let range = start..start + u64::from(*len);
-        if self.known.get(&ino).is_some_and(|known| known.reads.has(range.clone())) {
+        if self.known.get(&ino).is_some_and(|known| known.uses().reads.has(range.clone())) {
             self.raise_shield(ino, range, progress);
         }
     }
 
     /// Shields what was changed without the kernel dropping pages of it before, if somebody may have mapped it.
     pub(crate) fn shield_mapped(&mut self, ino: Ino, range: Range<u64>, progress: &mut Progress) {
-        if !range.is_empty() && self.known.get(&ino).is_some_and(|known| known.mappers > 0 && known.pages_out)
+        if !range.is_empty()
+            && self.known.get(&ino).is_some_and(|known| known.uses().mappers > 0 && known.pages_out)
         {
             self.raise_shield(ino, range, progress);
         }
@@ -125,7 +129,7 @@ impl Core {
         self.clock = clock;
         self.known.shields.lower(shield);
         if let Some(known) = self.known.get_mut(&shield.ino) {
-            known.reads.take_back(shield.range(), shield.number);
+            known.uses_mut().reads.take_back(shield.range(), shield.number);
         }
     }
 

@@ -27,6 +27,8 @@ pub enum WaitKey {
     Flush(u64),
     /// The end of a job that has the kernel write back what was stored through mappings.
     WrittenBack(u64),
+    /// The end of a job that takes pages of the file back.
+    PagesGone(Ino),
     /// The kernel's being done with the removal of names of an inode that has others.
     Unlinked(Ino),
     /// News of durable batches.

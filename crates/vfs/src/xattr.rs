@@ -91,7 +91,7 @@ impl Core {
             return Ok(list);
         }
         match self.attr_half(ino, progress)? {
-            Xattrs::Embedded { list } => Ok(list),
+            Xattrs::Embedded { list } => Ok(list.to_vec()),
             Xattrs::Spilled {} => Err(Step::Wait(self.fetch(FetchWhat::Xattrs { ino }))),
         }
     }

@@ -71,6 +71,30 @@ fn a_file_is_read_on_while_another_node_takes_its_name() {
     }
 }
 
+/// Goal: nobody begins to write a file while its pages are taken back. A write would have a page locked while it waits for the
+/// token, and whoever has that may be waiting for the page. Method: another node changes the file, and it is opened for writing before
+/// this kernel has dropped its pages.
+#[test]
+fn a_file_is_opened_for_writing_when_its_pages_are_gone() {
+    let mut core = reading();
+    let put = Change::PutEntry { parent: Ino::ROOT, cookie: cookie(), entry: entry(OLD, b"new bytes") };
+    core.handle_message(CLOCK, FromMaster::Forget { seq: 7, changes: vec![put], removed: Vec::new() });
+    let (job, list) = taken_back(&mut core).unwrap();
+    assert!(list.contains(&Invalidation::Pages { ino: OLD }), "{list:?}");
+    let open = OpenMode { write: true, ..OpenMode::default() };
+    assert!(core.submit(CLOCK, RequestId(9), Request::Open { ino: OLD, open }).is_none());
+    let asks = |core: &mut Core| {
+        std::iter::from_fn(|| core.poll_output())
+            .filter(|output| {
+                matches!(output, Output::Send(ToMaster::Acquire { want: Want::Write { ino: OLD }, .. }))
+            })
+            .count()
+    };
+    assert_eq!(asks(&mut core), 0);
+    core.invalidated(CLOCK, job);
+    assert_eq!(asks(&mut core), 1);
+}
+
 /// A core that has `f` open, which its directory covers, and has read it.
 fn reading() -> Core {
     let store = Arc::new(MemStore::new());

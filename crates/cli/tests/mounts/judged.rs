@@ -31,6 +31,14 @@ fn write_there(here: &Mount, _: &Mount, _: u64) {
     file.write_all_at(b"written there", 0).expect("written");
 }
 
+fn look_there(_: &Mount, there: &Mount, _: u64) {
+    for _ in 0..100 {
+        // Nobody may have walked there.
+        fs::symlink_metadata(there.path("f")).expect("the owner may");
+        fs::symlink_metadata(there.path("d/absent")).expect_err("there is none");
+    }
+}
+
 fn make_names(here: &Mount, there: &Mount, count: u64) {
     for mount in [here, there] {
         let path = mount.path(&format!("d/{}-{count}", mount.root.ends_with("a")));
@@ -53,8 +61,9 @@ fn access_is_judged_by_the_permissions_that_another_node_has_set() {
     let (a, b) = (lab.mount("a"), lab.mount("b"));
     fs::write(a.path("f"), "content").expect("made");
     fs::create_dir(a.path("d")).expect("made");
-    let traffic: [Traffic; 4] = [
+    let traffic: [Traffic; 5] = [
         ("nothing", nothing),
+        ("looks on that node", look_there),
         ("writes on this node", write_here),
         ("writes on the other node", write_there),
         ("names made on both", make_names),

@@ -202,7 +202,7 @@ pub fn inode(kind: FileKind, parent: Ino, xattrs: Xattrs, body: Body) -> Box<Ino
 }
 
 pub fn xattrs(bytes: usize) -> Xattrs {
-    Xattrs::Embedded { list: vec![(Name::new(b"user.x").unwrap(), vec![1; bytes].into())] }
+    Xattrs::embedded(vec![(Name::new(b"user.x").unwrap(), vec![1; bytes].into())])
 }
 
 pub fn entry(parent: Ino, cookie: u64, ino: Ino, child: Child) -> Change {

@@ -52,7 +52,7 @@ fn covered(body: Body, xattrs: Xattrs) -> Change {
 fn no_change_is_longer_than_it_says() {
     let list: Vec<(Name, Box<[u8]>)> =
         (0..40u8).map(|n| (Name::new(&[b'a' + n % 26, n + 128]).unwrap(), vec![n; 7].into())).collect();
-    let embedded = Xattrs::Embedded { list: list.clone() };
+    let embedded = Xattrs::embedded(list.clone());
     let name = Name::new(&[b'n'; 255]).unwrap();
     let inode =
         Box::new(Inode { attr: widest_attr(embedded.clone()), content: widest_content(Body::Empty {}) });

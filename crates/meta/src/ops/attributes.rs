@@ -37,7 +37,7 @@ pub fn list_xattrs<'a>(inode: &'a Inode, spilled: &'a [(Name, Box<[u8]>)]) -> &'
 /// The list of an inode for a decision or a change.
 pub(super) fn load(view: &impl View, ino: Ino, xattrs: &Xattrs) -> Result<XattrList, ViewError> {
     match xattrs {
-        Xattrs::Embedded { list } => Ok(list.clone()),
+        Xattrs::Embedded { list } => Ok(list.to_vec()),
         Xattrs::Spilled {} => view.spilled_xattrs(ino),
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn store(ino: Ino, cover: Ino, was: &Xattrs, list: XattrList) -> (Xat
         Xattrs::Spilled {} => Some(Change::PutXattrs { ino, parent: cover, list: Vec::new() }),
         Xattrs::Embedded { .. } => None,
     };
-    (Xattrs::Embedded { list }, emptied)
+    (Xattrs::embedded(list), emptied)
 }
 
 /// A name that is known to be one.

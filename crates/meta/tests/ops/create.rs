@@ -80,8 +80,8 @@ fn a_default_list_replaces_the_umask_and_is_inherited() {
     ));
     volume.change(&file(10, "f", 11));
     volume.change(&mkdir(10, "s", 12));
-    let xattrs = |entries: &[(&str, [u16; 5])]| Xattrs::Embedded {
-        list: entries.iter().map(|(text, perms)| (name(text), acl(*perms))).collect(),
+    let xattrs = |entries: &[(&str, [u16; 5])]| {
+        Xattrs::embedded(entries.iter().map(|(text, perms)| (name(text), acl(*perms))).collect())
     };
     let file = volume.inode(Ino(11)).attr;
     assert_eq!(file.mode, 0o664);

@@ -108,7 +108,7 @@ fn chmod_follows_into_the_access_list() {
         Volume::new().with(file(1, "a", 10)).with(set_xattr(10, "system.posix_acl_access", &acl([7; 5])));
     volume.change(&set(10, AttrSet { mode: Some(0o640), ..NONE }));
     let list = vec![(name("system.posix_acl_access"), acl([6, 7, 7, 4, 0]))];
-    assert_eq!(volume.inode(Ino(10)).attr.xattrs, Xattrs::Embedded { list });
+    assert_eq!(volume.inode(Ino(10)).attr.xattrs, Xattrs::embedded(list));
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn list(entries: &[(&str, &[u8])]) -> Vec<(types::Name, Box<[u8]>)> {
 fn small_attributes_stay_in_the_record_in_name_order() {
     let volume = Volume::new().with(file(1, "a", 10)).with(set_xattr(10, "user.b", b"2"));
     let mut after = stamped(volume.inode(Ino(10)));
-    after.attr.xattrs = Xattrs::Embedded { list: list(&[("user.a", b"1"), ("user.b", b"2")]) };
+    after.attr.xattrs = Xattrs::embedded(list(&[("user.a", b"1"), ("user.b", b"2")]));
     let expected = [volume.put_covered(ROOT, "a", Ino(10), after.clone())];
     assert_eq!(volume.changes(&set_xattr(10, "user.a", b"1")), expected);
     assert_eq!(read_xattr(&after, &[], b"user.b"), Ok(b"2".as_slice()));
@@ -65,7 +65,7 @@ fn an_access_list_sets_the_mode_and_is_kept_only_if_it_says_more() {
     volume.change(&set_xattr(10, access, &acl([7, 6, 5, 3, 1])));
     let attr = volume.inode(Ino(10)).attr;
     assert_eq!(attr.mode, 0o731);
-    assert_eq!(attr.xattrs, Xattrs::Embedded { list: list(&[(access, &acl([7, 6, 5, 3, 1]))]) });
+    assert_eq!(attr.xattrs, Xattrs::embedded(list(&[(access, &acl([7, 6, 5, 3, 1]))])));
     let mut plain = vec![2, 0, 0, 0];
     for (tag, perm) in [(1, 6), (4, 4), (32, 0)] {
         plain.extend([tag, 0, perm, 0, 255, 255, 255, 255]);
