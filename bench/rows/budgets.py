@@ -19,18 +19,23 @@ def budgets(bench: Bench) -> list[Figure]:
 def memory(bench: Bench) -> list[Figure]:
     """What a node grows by that walks a tree which another has made.
 
-    Files cost an inode and a name, directories a token besides, so that what a token takes is the difference of two trees of as many inodes.
+    Files cost an inode and a name; each with a second name two tokens besides, so that what a token takes is the difference of two trees of as many
+    inodes. Directories have a token each, and tables of their own.
     """
     inodes = bench.count(100_000, 10_000)
+    files = inodes - inodes // 100
     counts: dict[str, int] = {}
-    grown: dict[str, list[float]] = {"files": [], "directories": []}
-    at_master: dict[str, list[float]] = {"files": [], "directories": []}
+    grown: dict[str, list[float]] = {"files": [], "linked": [], "directories": []}
+    at_master: dict[str, list[float]] = {"files": [], "linked": [], "directories": []}
     gauges: dict[str, dict] = {}
-    for name, files, directories in (("files", inodes - inodes // 100, None), ("directories", 0, inodes)):
+    for name, directories in (("files", None), ("linked", None), ("directories", inodes)):
         # On a volume of its own: what is brought in advance of a walk would be of the other tree.
         bench.new_volume()
         bench.nodes(1)
-        counts[name] = make_tree(bench.mounts[0] / "tree", files, directories)
+        tree = bench.mounts[0] / "tree"
+        counts[name] = make_tree(tree, 0 if directories else files, directories)
+        if name == "linked":
+            link_all(tree, bench.mounts[0] / "links")
         for _ in range(bench.runs):
             bench.fresh(2)
             before = [bench.memory(place) for place in bench.mounts]
@@ -44,15 +49,30 @@ def memory(bench: Bench) -> list[Figure]:
     tokens = {name: gauge["tokens_held"] for name, gauge in gauges.items()}
     counted = gauges["files"]["cache_memory_bytes"] / counts["files"]
     each, each_master = (per_inode(values["files"], counts["files"]) for values in (grown, at_master))
-    more = tokens["directories"] - tokens["files"]
-    as_many = counts["directories"] / counts["files"]
-    per_token = [(directories - files * as_many) / more for directories, files in zip(grown["directories"], grown["files"])]
+    more = tokens["linked"] - tokens["files"]
+    per_token, per_token_master = (
+        [(linked - plain) / more for linked, plain in zip(values["linked"], values["files"])] for values in (grown, at_master)
+    )
+    per_directory = per_inode(grown["directories"], counts["directories"])
     detail = f"{counts['files']:,} inodes, {tokens['files']:,} tokens; the node counts {counted:.0f} B, the master grew by {statistics.median(each_master):.0f}"
-    beside = f"{tokens['directories']:,} directories, each with a token, beside files"
+    beside = f"{more:,} tokens of {files:,} files with two names, beside as many with one"
+    whole = f"{counts['directories']:,} directories, {tokens['directories']:,} tokens"
     return [
         Figure("memory for a cached inode and its name", "≤ 400 B", each, detail, unit=" B", sides={"master": each_master}),
-        Figure("memory for a token and the directory it covers", "≤ 200 B", per_token, beside, unit=" B"),
+        Figure("memory for a token, the node that holds it", "≤ 200 B", per_token, beside, unit=" B"),
+        Figure("memory for a token, the master", "≤ 200 B", per_token_master, beside, unit=" B"),
+        Figure("memory for a cached directory, its name and its token", "≤ 600 B", per_directory, whole, unit=" B"),
     ]
+
+
+def link_all(tree: Path, links: Path) -> None:
+    """Gives each file a second name, in one directory for each of the tree."""
+    links.mkdir()
+    for number, (place, _, names) in enumerate(os.walk(tree)):
+        beside = links / str(number)
+        beside.mkdir()
+        for name in names:
+            os.link(f"{place}/{name}", beside / name)
 
 
 def per_inode(grown: list[float], count: int) -> list[float]:
