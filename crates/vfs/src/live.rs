@@ -60,7 +60,10 @@ enum Data {
 #[derive(Debug, Default)]
 struct FileMap {
     pages: BTreeMap<u64, ExtentMap>,
-    /// Pages from here on do not exist though nothing is loaded for them.
+    /// A page before this of which nothing is here may have extents that are not loaded. From here on it has none: what is cut off is loaded
+    /// first, so that the end only ever comes down, however far the file grows after that.
+    unknown_to: u64,
+    /// Behind the last page that has extents.
     end_page: u64,
     changed: BTreeSet<u64>,
     /// Segments that extents were appended to since the last capture.
@@ -111,7 +114,8 @@ impl Live {
             Body::Inline { data } => (Data::Inline(data.to_vec()), 0),
             Body::Extents { map } => (Data::Mapped(FileMap::whole(map)), 0),
             Body::Paged { mapped_bytes } => {
-                let map = FileMap { end_page, mapped_bytes: *mapped_bytes, ..FileMap::default() };
+                let mapped_bytes = *mapped_bytes;
+                let map = FileMap { unknown_to: end_page, end_page, mapped_bytes, ..FileMap::default() };
                 (Data::Mapped(map), end_page)
             }
         };
@@ -197,7 +201,7 @@ impl Live {
         if range.is_empty() {
             return None;
         }
-        let last = ((range.end - 1) / Body::PAGE_SPAN).min(map.end_page.checked_sub(1)?);
+        let last = ((range.end - 1) / Body::PAGE_SPAN).min(map.unknown_to.checked_sub(1)?);
         (range.start / Body::PAGE_SPAN..=last).find(|page| !map.pages.contains_key(page)).map(NeedPage)
     }
 
@@ -643,6 +647,7 @@ impl FileMap {
     fn truncate(&mut self, size: u64, deltas: &mut LiveDeltas) {
         self.punch(size..u64::MAX, deltas);
         self.end_page = self.end_page.min(size.div_ceil(Body::PAGE_SPAN));
+        self.unknown_to = self.unknown_to.min(self.end_page);
         self.pages.split_off(&self.end_page);
     }
 
@@ -852,6 +857,29 @@ mod tests {
             bytes[at..at + part.len()].copy_from_slice(&part);
         }
         bytes
+    }
+
+    /// Goal: what was cut off does not come back, though the master has it until the cut is logged. Method: a file of several pages is cut and grows
+    /// past a hole; nothing in that is to be loaded, before its content is captured or after.
+    #[test]
+    fn pages_that_were_cut_off_are_not_asked_for() {
+        let (_, mut writer) = writer();
+        let span = Body::PAGE_SPAN;
+        let time = Timespec::default();
+        let body = Body::Paged { mapped_bytes: 0 };
+        let content = Content { size: 7 * span, mtime: time, atime: time, ctime: time, body };
+        let mut live = Live::new(&content, 0);
+        assert_eq!(live.missing_page(&(3 * span..3 * span + 1)), Some(NeedPage(3)));
+        for page in 2..7 {
+            live.load_page(page, ExtentMap::new());
+        }
+        live.truncate(2 * span, time);
+        live.write(6 * span, b"beyond", time);
+        live.stage(&mut writer, Ino(9)).unwrap();
+        assert_eq!(live.missing_page(&(2 * span..7 * span)), None);
+        live.capture(Ino(9));
+        assert_eq!(live.missing_page(&(2 * span..7 * span)), None);
+        assert_eq!(live.missing_page(&(span..2 * span)), Some(NeedPage(1)), "it was never loaded");
     }
 
     /// Bytes here and there, stored one by one, and holes punched between: a page of extents stays small enough for

@@ -13,6 +13,7 @@ mod directories;
 mod handles;
 mod judged;
 mod lab;
+mod large_files;
 mod late;
 mod logs;
 mod mappings;

@@ -1,0 +1,113 @@
+//! Large files, changed in all ways by two nodes, against one on the local disk.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::lab::Lab;
+
+/// Several pages of extents.
+const LARGEST: u64 = 100 << 20;
+const STEPS: u32 = 400;
+
+fn open_both(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("opened")
+}
+
+/// A number below `n`, from a sequence that a seed begins.
+fn draw(state: &mut u64, n: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 24) % n
+}
+
+/// What is read of a range, short where the file ends.
+fn read(file: &File, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let mut got = 0;
+    loop {
+        match file.read_at(&mut bytes[got..], offset + got as u64).expect("read") {
+            0 => break,
+            more => got += more,
+        }
+    }
+    bytes.truncate(got);
+    bytes
+}
+
+fn change(file: &File, state: &mut u64, mark: u8) {
+    let offset = draw(state, LARGEST);
+    match draw(state, 12) {
+        // Enough to be stored at once, and little.
+        0..=3 => file
+            .write_all_at(&vec![mark; (256 << 10) + draw(state, 4 << 20) as usize], offset)
+            .expect("written"),
+        4..=6 => file.write_all_at(&vec![mark; 1 + draw(state, 9_000) as usize], offset).expect("written"),
+        7 => file.set_len(offset).expect("cut"),
+        8 => {
+            let (flags, len) =
+                (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 1 + draw(state, 30 << 20));
+            fallocate(file, flags, offset, len).expect("punched");
+        }
+        9 => {
+            let (from, len) = (draw(state, LARGEST), 1 + draw(state, 8 << 20));
+            // Not onto itself.
+            let len = if from == offset { 0 } else { len.min(from.abs_diff(offset)) };
+            copy(file, from, offset, len as usize);
+        }
+        10 => {
+            let (flags, len) = (FallocateFlags::ZERO_RANGE, 1 + draw(state, 3 << 20));
+            fallocate(file, flags, offset, len).expect("zeroed");
+        }
+        _ => file.sync_all().expect("synced"),
+    }
+}
+
+/// Copies inside a file, as far as there is something.
+fn copy(file: &File, mut from: u64, mut to: u64, mut left: usize) {
+    while left > 0 {
+        match rustix::fs::copy_file_range(file, Some(&mut from), file, Some(&mut to), left).expect("copied") {
+            0 => break,
+            copied => left -= copied,
+        }
+    }
+}
+
+/// Goal: whatever is done to a large file, every byte of it is what it would be on a local disk: above all, what was cut off or punched out
+/// never comes back. Method: two nodes and a local file system do the same at random, one node at a time, and ranges are compared
+/// after each step, everything at the end and after a new start.
+#[test]
+fn large_files_are_what_they_are_elsewhere() {
+    let Some(lab) = Lab::new() else { return };
+    let seed = std::env::var("HOLDFAST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1u64);
+    let mut state = seed;
+    let local = open_both(&lab.path("local"));
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let mut file = open_both(&a.path("f"));
+    for step in 0..STEPS {
+        if draw(&mut state, 8) == 0 {
+            file = open_both(&[&a, &b][draw(&mut state, 2) as usize].path("f"));
+        }
+        let (mut same, mark) = (state, step as u8 | 1);
+        change(&local, &mut same, mark);
+        change(&file, &mut state, mark);
+        for _ in 0..3 {
+            let (offset, len) = (draw(&mut state, LARGEST), 1 + draw(&mut state, 300 << 10) as usize);
+            let (expected, is) = (read(&local, offset, len), read(&file, offset, len));
+            assert!(is == expected, "seed {seed}, step {step}: {len} bytes from {offset}");
+        }
+        let len = |file: &File| file.metadata().expect("there").len();
+        assert_eq!(len(&file), len(&local), "seed {seed}, step {step}");
+    }
+    let whole = read(&local, 0, LARGEST as usize + (8 << 20));
+    for mount in [&a, &b] {
+        assert!(read(&open_both(&mount.path("f")), 0, whole.len() + 1) == whole, "seed {seed}");
+    }
+    drop((file, a, b));
+    let again = lab.mount("a");
+    assert!(
+        read(&open_both(&again.path("f")), 0, whole.len() + 1) == whole,
+        "seed {seed}, after a new start"
+    );
+}
