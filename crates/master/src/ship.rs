@@ -252,6 +252,16 @@ impl Master {
                         now.push(Change::PutContent { ino: *ino, content });
                     }
                 }
+                // Under the right that covers it by now: who has got that in EX since is ahead.
+                Change::PutExtentPage { ino, page, .. } => {
+                    let parent = match self.read(Key::Inode(*ino)) {
+                        Ok(Some(StoredInode::Covered { parent, .. })) => parent,
+                        Ok(Some(StoredInode::Own { .. })) => Ino(0),
+                        Ok(Some(StoredInode::Directory { .. }) | None) | Err(_) => continue,
+                    };
+                    let map = self.read(Key::ExtentPage(*ino, *page)).ok().flatten().unwrap_or_default();
+                    now.push(Change::PutExtentPage { ino: *ino, parent, page: *page, map });
+                }
                 Change::DeleteInode { .. } | Change::Owner { .. } => now.push(change.clone()),
                 Change::PutOrphan { ino, .. } => {
                     if matches!(self.read::<meta::OrphanRecord>(Key::Orphan(*ino)), Ok(Some(_))) {

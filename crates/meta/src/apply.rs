@@ -37,7 +37,8 @@ pub struct ApplyError(#[from] ReadFailure);
 ///
 /// `writer` is the node that made them: a segment that is named first here is taken to be its own.
 pub fn apply(changes: &[Change], store: &impl StoreRead, writer: NodeId) -> Result<Applied, ApplyError> {
-    let mut applier = Applier { store, writer, writes: BTreeMap::new(), damage: Vec::new() };
+    let mut applier =
+        Applier { store, writer, writes: BTreeMap::new(), live: BTreeMap::new(), damage: Vec::new() };
     for change in changes {
         applier.apply(change)?;
     }
@@ -45,6 +46,7 @@ pub fn apply(changes: &[Change], store: &impl StoreRead, writer: NodeId) -> Resu
     for ino in own {
         applier.count_own(ino)?;
     }
+    applier.sum_live()?;
     Ok(Applied { writes: applier.writes.into_iter().collect(), damage: applier.damage })
 }
 
@@ -53,6 +55,9 @@ struct Applier<'a, S> {
     writer: NodeId,
     /// Not committed yet; reads look here first.
     writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Live bytes more or fewer of segments. All of one list together: pages that it puts and deletes give back bytes that it counts only at its
+    /// end.
+    live: BTreeMap<SegmentId, i64>,
     damage: Vec<Damage>,
 }
 
@@ -88,7 +93,7 @@ impl<S: StoreRead> Applier<'_, S> {
             }
             Change::DeleteOrphan { ino } => self.delete(Key::Orphan(*ino)),
             Change::AddUsage { charge, bytes, inodes } => self.add_usage(*charge, *bytes, *inodes)?,
-            Change::AddLive { segment, bytes } => self.add_live(*segment, *bytes)?,
+            Change::AddLive { segment, bytes } => self.add_live(*segment, *bytes),
             Change::PutRedo { segment, offset, bytes } => {
                 self.put(Key::Redo(*segment, *offset), &RedoRecord { bytes: bytes.clone() });
             }
@@ -202,12 +207,19 @@ impl<S: StoreRead> Applier<'_, S> {
         Ok(Some((attr.charge(), bytes)))
     }
 
-    fn add_live(&mut self, segment: SegmentId, bytes: i64) -> Result<(), ReadFailure> {
-        let key = Key::Segment(segment);
-        let new = SegmentRecord { writer: self.writer, live_bytes: 0 };
-        let Some(record) = self.read_sum(key, new)? else { return Ok(()) };
-        let live_bytes = self.add(key, record.live_bytes, bytes);
-        self.put(key, &SegmentRecord { live_bytes, ..record });
+    fn add_live(&mut self, segment: SegmentId, bytes: i64) {
+        let sum = self.live.entry(segment).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+
+    fn sum_live(&mut self) -> Result<(), ReadFailure> {
+        for (segment, bytes) in std::mem::take(&mut self.live) {
+            let key = Key::Segment(segment);
+            let new = SegmentRecord { writer: self.writer, live_bytes: 0 };
+            let Some(record) = self.read_sum(key, new)? else { continue };
+            let live_bytes = self.add(key, record.live_bytes, bytes);
+            self.put(key, &SegmentRecord { live_bytes, ..record });
+        }
         Ok(())
     }
 
@@ -226,7 +238,7 @@ impl<S: StoreRead> Applier<'_, S> {
     fn delete_pages(&mut self, ino: Ino, from_page: u64) -> Result<(), ReadFailure> {
         for (key, value) in self.pages(ino, from_page)? {
             match value_decode::<ExtentMap>(&key, &value) {
-                Ok(map) => self.give_back(&map)?,
+                Ok(map) => self.give_back(&map),
                 Err(damage) => self.damage.push(damage),
             }
             self.writes.insert(key, None);
@@ -234,11 +246,10 @@ impl<S: StoreRead> Applier<'_, S> {
         Ok(())
     }
 
-    fn give_back(&mut self, map: &ExtentMap) -> Result<(), ReadFailure> {
+    fn give_back(&mut self, map: &ExtentMap) {
         for (segment, bytes) in live_bytes_of(map) {
-            self.add_live(segment, -(bytes as i64))?;
+            self.add_live(segment, -(bytes as i64));
         }
-        Ok(())
     }
 
     /// The pages that are there after the changes so far.

@@ -60,11 +60,23 @@ fn deleted_pages_give_back_what_was_stored_and_what_is_just_being_written() {
     let pages: Vec<_> = (0..100).map(|page| one_page(page, 100)).collect();
     store.apply(&pages);
     store.apply(&[add_live(10_000)]);
-    store.apply(&[one_page(200, 50), add_live(50), one_page(99, 40), add_live(-60), delete_pages(1)]);
+    // As a log has them: what is put and deleted, and at the end what that makes of the sums.
+    store.apply(&[one_page(200, 50), one_page(99, 40), delete_pages(1), add_live(50), add_live(-60)]);
     let left: Vec<_> = store.0.keys().map(|key| Key::from_slice(key).unwrap()).collect();
     assert_eq!(left, [Key::Segment(SEGMENT), Key::ExtentPage(FILE, 0)]);
     let segment = stored::<SegmentRecord>(&store, Key::Segment(SEGMENT)).unwrap();
     assert_eq!(segment.live_bytes, 100);
+}
+
+/// A large file that is made and removed in one batch: its bytes are counted where they no longer are, and nothing is below zero.
+#[test]
+fn what_is_put_and_deleted_in_one_list_counts_for_nothing() {
+    let store = MapStore::default();
+    let applied = apply(&[one_page(0, 100), delete_pages(0), add_live(100)], &store, NodeId(9)).unwrap();
+    assert_eq!(applied.damage, []);
+    let (key, value) = applied.writes.iter().find(|(_, value)| value.is_some()).unwrap();
+    let record: SegmentRecord = value_decode(key, value.as_ref().unwrap()).unwrap();
+    assert_eq!(record.live_bytes, 0);
 }
 
 #[test]

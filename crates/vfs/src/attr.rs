@@ -489,7 +489,8 @@ impl Core {
             dir.used_at = now;
             dir.forgets_unused = 0;
             if std::mem::take(&mut dir.ahead) {
-                self.cache.walk.used += 1;
+                self.cache.walk.pass(true);
+                self.go_ahead(ino);
             }
         }
     }

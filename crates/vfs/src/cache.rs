@@ -206,6 +206,8 @@ pub struct Cache {
     pub trim_due: Micros,
     /// The walk that goes through it.
     pub walk: crate::walk::Walk,
+    /// What was asked for last before the walk had come there.
+    pub walk_asked: Option<wire::Want>,
     /// Inodes whose entry was taken away or given to another since they were last asked for, and where it was.
     pub left: Vec<(Ino, Place)>,
     /// Inodes that have a new place since then. One that is in both lists has moved here.
@@ -342,6 +344,9 @@ impl Cache {
     pub fn drop_dir(&mut self, ino: Ino) -> Option<Box<DirCache>> {
         let dir = self.dirs.remove(&ino)?;
         self.bytes -= dir.bytes;
+        if dir.ahead {
+            self.walk.pass(false);
+        }
         self.note_turnover(0, dir.entries.len());
         for (cookie, child) in &dir.subdirectories {
             self.forget_parent(*child, ino, *cookie);

@@ -258,8 +258,13 @@ impl Core {
         let stored = if data.len() >= WRITE_THROUGH_LEN || is_tight && !stays_inline {
             live.write_through(writer, ino, at, data, now)
         } else {
-            live.write(at, data, now);
-            if live.dirty_bytes() >= STAGE_LEN { live.stage(writer, ino) } else { Ok(()) }
+            // Before: what could not be stored after the write would be written once more, appended perhaps.
+            let is_much = live.dirty_bytes() > 0 && live.dirty_bytes() + data.len() >= STAGE_LEN;
+            let staged = if is_much { live.stage(writer, ino) } else { Ok(()) };
+            if staged.is_ok() {
+                live.write(at, data, now);
+            }
+            staged
         };
         let dirty = live.dirty_bytes();
         if stored.is_err() {
@@ -405,6 +410,7 @@ impl Core {
         let content = self.need_content(ino, LockMode::Ex)?;
         let old = self.live.get(&ino).map_or(content.size, |live| live.size);
         let cut = size.min(old)..old.max(size);
+        self.need_log_room(ino)?;
         self.need_live(ino, &content, &cut)?;
         let now = self.clock.wall;
         if let Some(live) = self.live.get_mut(&ino) {
@@ -440,6 +446,7 @@ impl Core {
             }
         }
         let hole = offset..end.min(size).max(offset);
+        self.need_log_room(ino)?;
         self.need_live(ino, &content, &hole)?;
         let now = self.clock.wall;
         if punches && let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) {

@@ -563,11 +563,18 @@ impl Core {
     /// Inodes of the kernel's follow their records.
     pub(crate) fn note_moves(&mut self) {
         // An open that was on its way when the name went must not find the inode where another is now.
-        for (ino, place) in self.cache.left.drain(..) {
-            if let Some(known) = self.known.get_mut(&ino).filter(|known| known.place() == place) {
+        let mut left = std::mem::take(&mut self.cache.left);
+        for (ino, place) in &left {
+            if let Some(known) = self.known.get_mut(ino).filter(|known| known.place() == *place) {
                 known.set_place(Place::Unknown);
             }
+            // What is known of its content was known by the right to the directory that it has left.
+            if !self.cache.moved.contains(&(*ino, *place)) {
+                self.drop_pages(*ino);
+            }
         }
+        left.clear();
+        self.cache.left = left;
         for (ino, place) in self.cache.moved.drain(..) {
             if let Some(known) = self.known.get_mut(&ino) {
                 known.set_place(place);

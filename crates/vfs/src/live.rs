@@ -238,12 +238,19 @@ impl Live {
         now: Timespec,
     ) -> Result<(), ChunkError> {
         self.unfold();
-        let Data::Mapped(map) = &mut self.data else { return Ok(()) };
-        append(writer, map, &mut self.deltas, ino, offset, data)?;
-        map.dirty.punch(offset..offset + data.len() as u64);
+        // Also if it is stored in part only: what was captured before does not have that.
         self.touch(now);
-        self.size = self.size.max(offset + data.len() as u64);
-        Ok(())
+        let Data::Mapped(map) = &mut self.data else { return Ok(()) };
+        let stored = append(writer, map, &mut self.deltas, ino, offset, data);
+        match stored {
+            Ok(()) => {
+                map.dirty.punch(offset..offset + data.len() as u64);
+                self.size = self.size.max(offset + data.len() as u64);
+            }
+            // The file has not grown: it must not have it when it does.
+            Err(_) => map.punch(self.size..u64::MAX, &mut self.deltas),
+        }
+        stored
     }
 
     /// Sets the size. All pages from the new end on must be loaded.
@@ -285,7 +292,7 @@ impl Live {
         }
         let is_missing = self.missing_page(range).is_some();
         let Data::Mapped(map) = &mut self.data else { return false };
-        if is_missing || map.dirty.bytes > 0 || !map.has_room_for(extents) {
+        if is_missing || map.dirty.bytes > 0 || !map.has_room_for(range, extents) {
             return false;
         }
         map.punch(range.clone(), &mut self.deltas);
@@ -305,6 +312,8 @@ impl Live {
         range: &Range<u64>,
     ) -> Result<(), ChunkError> {
         let Data::Mapped(map) = &mut self.data else { return Ok(()) };
+        // What is stored anew was not captured.
+        self.version += 1;
         for at in [range.start, range.end] {
             compact(writer, map, &mut self.deltas, ino, at / Body::PAGE_SPAN)?;
         }
@@ -508,7 +517,8 @@ impl Live {
     /// From inline bytes to extents.
     fn unfold(&mut self) {
         let Data::Inline(bytes) = &mut self.data else { return };
-        let mut map = FileMap::default();
+        // What was logged of a file that was cut to nothing is to go, too.
+        let mut map = FileMap { changed: (0..self.logged_pages).collect(), ..FileMap::default() };
         let bytes = std::mem::take(bytes);
         if !bytes.is_empty() {
             map.dirty.write(0, &bytes);
@@ -623,8 +633,9 @@ impl FileMap {
     }
 
     /// Whether no page gets more extents than a message takes. A hole may need one more at each end.
-    fn has_room_for(&self, extents: &[Extent]) -> bool {
-        let mut added: BTreeMap<u64, usize> = BTreeMap::new();
+    fn has_room_for(&self, range: &Range<u64>, extents: &[Extent]) -> bool {
+        let ends = [range.start, range.end.saturating_sub(1)].map(|at| (at / Body::PAGE_SPAN, 2));
+        let mut added: BTreeMap<u64, usize> = ends.into_iter().collect();
         for extent in extents {
             *added.entry(extent.file_offset() / Body::PAGE_SPAN).or_insert(2) += 1;
         }
@@ -634,13 +645,18 @@ impl FileMap {
 
     fn punch(&mut self, range: Range<u64>, deltas: &mut LiveDeltas) {
         let last = range.end.saturating_sub(1) / Body::PAGE_SPAN;
+        let mut changed = Vec::new();
         for (page, extents) in self.pages.range_mut(range.start / Body::PAGE_SPAN..=last) {
             let freed = extents.punch(range.clone());
             if !freed.is_empty() {
-                self.changed.insert(*page);
+                changed.push(*page);
                 self.mapped_bytes = self.mapped_bytes.saturating_sub(freed.bytes());
                 deltas.on_freed(&freed);
             }
+        }
+        for page in changed {
+            self.changed.insert(page);
+            self.touch(page);
         }
     }
 
@@ -880,6 +896,71 @@ mod tests {
         live.capture(Ino(9));
         assert_eq!(live.missing_page(&(2 * span..7 * span)), None);
         assert_eq!(live.missing_page(&(span..2 * span)), Some(NeedPage(1)), "it was never loaded");
+    }
+
+    /// A paged file of ten pages, none of them loaded.
+    fn ten_pages() -> Live {
+        let time = Timespec::default();
+        let body = Body::Paged { mapped_bytes: 0 };
+        Live::new(&Content { size: 10 * Body::PAGE_SPAN, mtime: time, atime: time, ctime: time, body }, 0)
+    }
+
+    /// Writes so many runs with gaps between.
+    fn scatter(live: &mut Live, writer: &mut SegmentWriter, runs: u64) {
+        for n in 0..runs {
+            live.write(n * 8192, b"here", Timespec::default());
+        }
+        live.stage(writer, Ino(9)).unwrap();
+    }
+
+    /// Goal: of a file that was cut to nothing no page stays where it was logged, whatever it gets before that is logged.
+    #[test]
+    fn a_file_that_was_cut_to_nothing_gives_up_all_pages() {
+        let (_, mut writer) = writer();
+        let mut live = ten_pages();
+        (0..10).for_each(|page| live.load_page(page, ExtentMap::new()));
+        live.truncate(0, Timespec::default());
+        scatter(&mut live, &mut writer, 100);
+        let capture = live.capture(Ino(9));
+        assert!(matches!(capture.content.body, Body::Paged { .. }));
+        let pages: Vec<(u64, bool)> =
+            capture.pages.iter().map(|(page, map)| (*page, map.is_empty())).collect();
+        assert_eq!(pages, (0..10).map(|page| (page, page != 0)).collect::<Vec<_>>());
+    }
+
+    /// A hole is logged with the page that it is in, so it counts as what is to be logged.
+    #[test]
+    fn holes_count_as_what_is_to_be_logged() {
+        let (_, mut writer) = writer();
+        let mut live = ten_pages();
+        live.load_page(0, ExtentMap::new());
+        scatter(&mut live, &mut writer, 100);
+        live.capture(Ino(9));
+        assert_eq!(live.capture_bytes(), 0);
+        live.punch(8192..8193, Timespec::default());
+        assert!(live.capture_bytes() > 99 * EXTENT_BYTES);
+    }
+
+    /// Goal: what was stored of a write that failed does not show when the file grows. Method: the second page of the write finds no segment.
+    #[test]
+    fn a_write_that_failed_in_the_middle_leaves_nothing_behind_the_end() {
+        let store = std::sync::Arc::new(chunk::MemStore::new());
+        let config = chunk::WriterConfig {
+            segment_len: 1 << 20,
+            ..chunk::WriterConfig::new([1; 16], types::NodeId(1))
+        };
+        let mut writer = SegmentWriter::new(config, store.clone());
+        writer.add_segments([SegmentId(1)]);
+        let time = Timespec::default();
+        let body = Body::Empty {};
+        let mut live = Live::new(&Content { size: 0, mtime: time, atime: time, ctime: time, body }, 0);
+        let data = vec![7; 3 << 20];
+        let version = live.version;
+        assert!(live.write_through(&mut writer, Ino(9), Body::PAGE_SPAN - (512 << 10), &data, time).is_err());
+        assert!(live.version > version, "what was captured before is not all there is");
+        assert_eq!((live.size, live.stored_bytes()), (0, 0));
+        live.truncate(2 * Body::PAGE_SPAN, time);
+        assert!(bytes_of(&live, &*store, Ino(9)).iter().all(|byte| *byte == 0));
     }
 
     /// Bytes here and there, stored one by one, and holes punched between: a page of extents stays small enough for

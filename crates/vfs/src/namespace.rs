@@ -648,6 +648,7 @@ impl Core {
             }
         }
         self.live.remove(&ino);
+        self.drop_pages(ino);
         self.cache.atimes.noted.remove(&ino);
         self.old_content.remove(&ino);
         self.cache.drop_dir(ino);

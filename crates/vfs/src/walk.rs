@@ -1,4 +1,5 @@
-//! Walks: which directories will be asked for next, so that one answer brings them together.
+//! Walks: which directories will be asked for next, so that one answer brings them together, and the next answer is on its way while
+//! the walk goes through those of the last.
 
 use std::ops::Bound;
 
@@ -6,7 +7,7 @@ use meta::Cookie;
 use types::{Ino, ResourceKind};
 use wire::{Ahead, Want};
 
-use crate::core::Core;
+use crate::core::{Core, Link};
 
 /// How a walk goes: directories brought along, and whether it came there.
 #[derive(Debug, Default)]
@@ -18,7 +19,11 @@ pub struct Walk {
     /// Those that the last answers brought along.
     brought: u32,
     /// Those of them that were used since.
-    pub used: u32,
+    used: u32,
+    /// Directories here that were brought along and not used.
+    unused: u32,
+    /// Nothing more lies ahead, as far as is known here.
+    at_end: bool,
 }
 
 impl Walk {
@@ -34,7 +39,19 @@ impl Walk {
             self.window / 4
         };
         (self.brought, self.used) = (0, 0);
+        self.at_end = false;
         self.window
+    }
+
+    /// A directory that was brought along is used, or gone.
+    pub fn pass(&mut self, is_used: bool) {
+        self.unused = self.unused.saturating_sub(1);
+        self.used += u32::from(is_used);
+    }
+
+    /// Whether it is time to ask for more.
+    fn runs_short(&self) -> bool {
+        self.window >= ASKED_EARLY_MIN && self.unused <= self.window / 2 && !self.at_end
     }
 }
 
@@ -57,8 +74,28 @@ impl Core {
             if let Some(dir) = self.cache.dirs.get_mut(&resource.ino) {
                 dir.ahead = true;
                 self.cache.walk.brought += 1;
+                self.cache.walk.unused += 1;
             }
         }
+    }
+
+    /// A walk has come to a directory that was brought along: before the last of those is used up, more are asked for.
+    pub(crate) fn go_ahead(&mut self, dir: Ino) {
+        if !self.cache.walk.runs_short() || self.link != Link::Up || self.is_asking_ahead() {
+            return;
+        }
+        match self.directories_ahead(dir, 1).first() {
+            Some(next) => {
+                let want = Want::Directory { ino: *next };
+                self.want(want);
+                self.cache.walk_asked = Some(want);
+            }
+            None => self.cache.walk.at_end = true,
+        }
+    }
+
+    fn is_asking_ahead(&self) -> bool {
+        self.cache.walk_asked.is_some_and(|want| self.wants.contains_key(&want))
     }
 
     /// Directories without a token here, in the order in which a walk comes to them that has come to `dir`: beside it and
@@ -110,6 +147,8 @@ impl<'a> Search<'a> {
 const STEPS_MIN: u32 = 2;
 /// Directories that one answer brings along at most.
 const WINDOW_MAX: u32 = 512;
+/// So many at a time are asked for before they are needed: a walk in earnest.
+const ASKED_EARLY_MIN: u32 = 64;
 /// Directories looked at for one request.
 const LOOKED_MAX: usize = 8192;
 /// Levels of the tree looked at, upwards and downwards.
