@@ -380,7 +380,7 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
             let weak = Arc::downgrade(&shell);
             if let Some(catch_up) = shell.catch_up.get() {
                 catch_up.await_taken(of, move |seen| {
-                    weak.upgrade()?.call_core(|core, _| core.is_current(of, seen))
+                    weak.upgrade()?.call_core(|core, _| core.has_taken(ino, seen))
                 });
             }
         }),

@@ -17,7 +17,7 @@ use meta::FileKind;
 use types::{Ino, LockMode, Micros};
 
 use crate::core::Core;
-use crate::judged::Permissions;
+use crate::judged::{ON_ITS_WAY, Permissions};
 use crate::known::Known;
 use crate::outputs::Clock;
 use crate::request::{Attr, Reply};
@@ -140,6 +140,11 @@ impl End {
         }
         self.last = self.last.max(end);
         self.moved = now;
+    }
+
+    /// Whether an answer that tells of it may still be on its way.
+    pub(crate) fn was_told_lately(&self, now: Micros) -> bool {
+        now.since(self.moved) < ON_ITS_WAY
     }
 
     /// The generation that the kernel was told with the inode; the root's is never told.
@@ -344,6 +349,8 @@ impl Core {
     pub(crate) fn note_truncated(&mut self, ino: Ino, end: u64) {
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino) {
+            // What it has until then is not the last that it was told of.
+            known.end.bounds_mut();
             known.end.lower(end);
             known.end.last = end;
             known.end.moved = now;

@@ -82,7 +82,10 @@ impl Core {
                     list.push(Invalidation::Pages { ino });
                     pages.push(ino);
                 }
-                Some(known) if known.attr_out => list.push(Invalidation::Attr { ino }),
+                Some(known) if known.attr_out => {
+                    list.extend(self.name_on_its_way(ino));
+                    list.push(Invalidation::Attr { ino });
+                }
                 Some(_) | None => {}
             }
         }
@@ -104,6 +107,15 @@ impl Core {
         }
     }
 
+    /// The name to take back before attributes are: what the kernel is only just told of has no inode there yet that could lose them. The call
+    /// waits for who looks the name up or lists it, by the lock of the directory.
+    fn name_on_its_way(&self, ino: Ino) -> Option<Invalidation> {
+        self.known.get(&ino).filter(|known| known.end.was_told_lately(self.clock.now))?;
+        let Place::Covered(parent, cookie) = self.place(ino) else { return None };
+        let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
+        Some(Invalidation::Name { parent, name: entry.dirent.name.clone() })
+    }
+
     /// What the inodes that `changes` are of have had until now.
     fn permissions_before(&self, changes: &[Change]) -> Before {
         let ino = |change: &Change| match change {
@@ -112,7 +124,7 @@ impl Core {
             _ => None,
         };
         let known = changes.iter().filter_map(ino).filter(|ino| self.known.get(ino).is_some());
-        known.map(|ino| (ino, self.permissions_on_record(ino))).collect()
+        Before::Changed(known.map(|ino| (ino, self.permissions_on_record(ino))).collect())
     }
 
     /// The directory covers an inode again: what was held of it alone is worth nothing.

@@ -17,9 +17,9 @@ use types::{Ino, Micros};
 
 use crate::cache::Place;
 use crate::core::Core;
-use crate::ends::Outdated;
+use crate::ends::{Outdated, Seen};
 use crate::outputs::Invalidation;
-use crate::request::{Attr, Reply};
+use crate::request::{Attr, Reply, Request};
 
 /// What access is judged by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,16 @@ impl Permissions {
     }
 }
 
-/// Permissions that inodes had before the changes that attributes are taken back for; of others the records tell. None of those that the
-/// kernel counts the links of: it drops answers then, too.
-pub(crate) type Before = FxHashMap<Ino, Option<Permissions>>;
+/// What permissions inodes had until their attributes were taken back. `None` of those that the kernel counts the links of: it drops answers
+/// then, too.
+pub(crate) enum Before {
+    /// Those that the records have.
+    Recorded,
+    /// Those before the changes that the records have already; of others the records tell.
+    Changed(FxHashMap<Ino, Option<Permissions>>),
+    /// Nobody knows: the membership may have ended before, and others have changed what they liked.
+    Unknown,
+}
 
 /// What is known of the permissions by which the kernel judges an inode.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +98,16 @@ impl Judged {
             Taken::Recalled => Taken::Behind,
             other => other,
         };
+    }
+
+    /// It may drop answers for reasons of its own from here on, or has the like behind it, of which nobody knows when it was.
+    fn lose_track(&mut self) {
+        self.recall(Micros::NEVER, None, true);
+    }
+
+    /// Whether the next answer is given at once though it tells of others.
+    fn is_recalled(&self) -> bool {
+        self.taken == Taken::Recalled
     }
 
     /// Attributes are taken back, of an inode that has had these permissions until now, if that is known. Returns whether an answer
@@ -150,8 +167,9 @@ impl Core {
     /// The kernel is told of attributes.
     pub(crate) fn note_permissions(&mut self, attr: &Attr) {
         let now = self.clock.now;
+        let is_cut = self.is_cut(attr.ino);
         if let Some(known) = self.known.get_mut(&attr.ino) {
-            known.judged.tell(Permissions::of(attr), known.is_open(), now);
+            known.judged.tell(Permissions::of(attr), known.is_open() || is_cut, now);
         }
     }
 
@@ -165,13 +183,22 @@ impl Core {
         }
     }
 
-    /// `reply` answers a SETATTR, whose attributes the kernel takes from no matter what.
+    /// Whether a truncation of an inode is under way of which the next answer would be given at once: until that is answered the
+    /// kernel takes attributes from no other answer, as from that of a file that is written to.
+    fn is_cut(&self, ino: Ino) -> bool {
+        let cuts = |request: &Request| matches!(request, Request::SetAttr { ino: of, size: Some(_), .. } if *of == ino);
+        self.known.get(&ino).is_some_and(|known| known.judged.is_recalled())
+            && self.parked.values().any(|parked| cuts(&parked.request))
+    }
+
+    /// `reply` answers a SETATTR, whose attributes the kernel takes from no matter what; but when the answer has come.
     pub fn attributes_set(&mut self, reply: &Reply) {
         let now = self.clock.now;
         if let Reply::Attr(attr, _) = reply
             && let Some(known) = self.known.get_mut(&attr.ino)
         {
             known.judged.give(Permissions::of(attr), now);
+            known.judged.taken = Taken::Soon;
         }
     }
 
@@ -202,16 +229,21 @@ impl Core {
     /// Whether the kernel may go on judging by others if it were told of these attributes.
     pub(crate) fn may_miss_permissions(&self, attr: &Attr) -> bool {
         let now = self.clock.now;
-        self.known
-            .get(&attr.ino)
-            .filter(|known| known.lookups > 0 || known.is_open())
-            .is_some_and(|known| known.judged.may_miss(Permissions::of(attr), known.is_open(), now))
+        self.known.get(&attr.ino).filter(|known| known.lookups > 0 || known.is_open()).is_some_and(|known| {
+            let is_open = known.is_open() || self.is_cut(attr.ino);
+            known.judged.may_miss(Permissions::of(attr), is_open, now)
+        })
     }
 
     /// Those by which the kernel is to judge: those that are here, or that it was told last.
     pub(crate) fn permissions_now(&mut self, ino: Ino) -> Option<Permissions> {
         let here = self.attr_here(ino).map(|(attr, _)| Permissions::of(&attr));
         here.or_else(|| self.known.get(&ino).map(|known| known.judged.told))
+    }
+
+    /// Whether the kernel has the permissions that it was told last, whatever there is by now.
+    pub fn has_taken(&self, ino: Ino, seen: Seen) -> Option<bool> {
+        Some(self.known.get(&ino)?.judged.told == seen.permissions)
     }
 
     /// The kernel was seen to have these.
@@ -253,16 +285,24 @@ impl Core {
         let now = self.clock.now;
         let mut waits = Vec::new();
         for invalidation in &list {
-            let (Invalidation::Attr { ino } | Invalidation::Directory { ino } | Invalidation::Pages { ino }) =
-                invalidation
-            else {
-                continue;
+            let Some(ino) = &invalidation.recalls() else { continue };
+            let had = match before {
+                Before::Changed(had) => {
+                    had.get(ino).copied().unwrap_or_else(|| self.permissions_on_record(*ino))
+                }
+                Before::Recorded => self.permissions_on_record(*ino),
+                Before::Unknown => None,
             };
-            let had = before.get(ino).copied().unwrap_or_else(|| self.permissions_on_record(*ino));
             let Some(known) = self.known.get_mut(ino) else { continue };
+            // An earlier job may still come to it, after the next question.
+            let had = had.filter(|_| known.recalls == 0);
+            known.recalls = known.recalls.saturating_add(1);
             let is_open = known.is_open();
             if known.judged.recall(now, had, is_open) {
                 waits.push(Invalidation::Taken { ino: *ino, generation: known.end.generation() });
+            }
+            if let Before::Unknown = before {
+                known.judged.lose_track();
             }
         }
         if waits.is_empty() {
@@ -276,7 +316,7 @@ impl Core {
 /// A question of the kernel takes less, from its thought to its arrival.
 const QUIET: Micros = Micros(1_000_000);
 /// An answer takes less.
-const ON_ITS_WAY: Micros = Micros(100_000);
+pub(crate) const ON_ITS_WAY: Micros = Micros(100_000);
 
 #[cfg(test)]
 mod tests {

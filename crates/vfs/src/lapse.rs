@@ -15,6 +15,7 @@ use wire::OpenReport;
 
 use crate::cache::{KernelHas, Place};
 use crate::core::{Core, Link};
+use crate::judged::Before;
 use crate::lockop::Closes;
 use crate::log::WriteLog;
 use crate::outputs::{Invalidation, Output};
@@ -150,7 +151,7 @@ impl Core {
             known.attr_out = false;
         }
         inos.retain(|ino| self.known.get(ino).is_some_and(|known| known.pages_out));
-        self.invalidate(purpose, list, inos);
+        self.invalidate_changed(purpose, list, inos, &Before::Unknown);
     }
 
     /// The membership has ended: drops what only it made right, counts what is lost, and has the kernel's caches

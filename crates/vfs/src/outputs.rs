@@ -104,3 +104,17 @@ pub enum Invalidation {
         ino: Ino,
     },
 }
+
+impl Invalidation {
+    /// The inode whose attributes or pages it takes back.
+    pub(crate) fn recalls(&self) -> Option<Ino> {
+        match self {
+            Self::Attr { ino } | Self::Directory { ino } | Self::Pages { ino } => Some(*ino),
+            Self::Name { .. }
+            | Self::Renamed { .. }
+            | Self::Names {}
+            | Self::Drop { .. }
+            | Self::Taken { .. } => None,
+        }
+    }
+}

@@ -12,7 +12,7 @@ use meta::FileKind;
 use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
 
-use crate::cache::{KernelHas, Place};
+use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
 use crate::judged::Before;
 use crate::lost::Unstored;
@@ -46,6 +46,8 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct InvalidateJob {
     pub purpose: Purpose,
+    /// Inodes whose attributes or pages it takes back.
+    inodes: Vec<Ino>,
     /// Inodes whose pages it takes back.
     pub pages: Vec<Ino>,
     pub rounds: u32,
@@ -194,7 +196,11 @@ impl Core {
         match resource.kind {
             ResourceKind::Dir => {
                 let Some(dir) = self.cache.dirs.get(&ino) else { return (list, pages) };
-                for entry in dir.entries.values().filter(|e| e.name_out) {
+                let is_on_its_way = |entry: &CachedEntry| {
+                    let known = self.known.get(&entry.dirent.ino);
+                    known.is_some_and(|known| known.attr_out && known.end.was_told_lately(self.clock.now))
+                };
+                for entry in dir.entries.values().filter(|e| e.name_out || is_on_its_way(e)) {
                     list.push(Invalidation::Name { parent: ino, name: entry.dirent.name.clone() });
                 }
                 for name in &dir.negatives {
@@ -220,10 +226,10 @@ impl Core {
 
     /// Orders an invalidation. Returns the number of the job.
     pub(crate) fn invalidate(&mut self, purpose: Purpose, list: Vec<Invalidation>, pages: Vec<Ino>) -> u64 {
-        self.invalidate_changed(purpose, list, pages, &Before::default())
+        self.invalidate_changed(purpose, list, pages, &Before::Recorded)
     }
 
-    /// The same, where records are changed already.
+    /// The same, where the records do not tell what was there until now.
     pub(crate) fn invalidate_changed(
         &mut self,
         purpose: Purpose,
@@ -236,9 +242,10 @@ impl Core {
                 known.note_dropping();
             }
         }
+        let inodes = list.iter().filter_map(Invalidation::recalls).collect();
         let list = self.wait_for_answers(list, before);
         let job = self.number();
-        self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, again: None });
+        self.jobs.insert(job, InvalidateJob { purpose, inodes, pages, rounds: 0, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
         job
     }
@@ -288,6 +295,11 @@ impl Core {
         }
         for ino in &done.pages {
             self.wake(WaitKey::PagesGone(*ino));
+        }
+        for ino in &done.inodes {
+            if let Some(known) = self.known.get_mut(ino) {
+                known.recalls = known.recalls.saturating_sub(1);
+            }
         }
         let is_alone = matches!(done.purpose, Purpose::Alone);
         match done.purpose {
