@@ -28,6 +28,8 @@ pub(crate) struct Pending {
     pub then: Then,
     /// Records that have it told again by a new master, to be removed when it is complete.
     pub records: Vec<Key>,
+    /// Records of members that it comes from: they become some of those when their member is gone.
+    pub sources: Vec<Key>,
 }
 
 /// What follows a completed change.
@@ -175,7 +177,8 @@ impl Master {
         }
         let (since, changes) =
             (self.clock.now, if left.is_empty() { Vec::new() } else { vec![changes.to_vec()] });
-        let pending = Pending { since, left, resources, changes, removed, then, records };
+        let sources = Vec::new();
+        let pending = Pending { since, left, resources, changes, removed, then, records, sources };
         if pending.left.is_empty() {
             self.complete(pending);
             return true;

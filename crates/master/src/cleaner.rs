@@ -20,6 +20,7 @@ use types::{Ino, Micros, NodeId, ResourceId, SegmentId};
 
 use crate::change::Then;
 use crate::commit::own_write;
+use crate::space::PAUSE_ROUND;
 use crate::state::{AfterSync, Clock, Master, Output, Task};
 
 /// The cleaner's state.
@@ -254,6 +255,8 @@ impl Master {
                 self.note_live_bytes(segment, 0);
             }
         }
+        // Those that were empty meanwhile had to wait.
+        self.call_round(PAUSE_ROUND);
         if moved > 0 {
             self.look_for_segments();
         }

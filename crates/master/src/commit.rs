@@ -86,6 +86,11 @@ impl Master {
         for after in std::mem::take(&mut self.after_this_sync) {
             match after {
                 AfterSync::Send(node, message) => self.send(node, message),
+                // With the limits of accounts as they are by now.
+                AfterSync::Welcome(node) => {
+                    let welcome = self.welcome(node, types::BatchSeq(0), false);
+                    self.send(node, welcome);
+                }
                 AfterSync::Round(seq) => self.on_round_durable(seq),
                 AfterSync::Order(output) => self.outputs.push_back(output),
             }

@@ -9,7 +9,7 @@ use wire::{FromMaster, PROTOCOL_VERSION};
 use crate::change::Then;
 use crate::commit::own_write;
 use crate::record::{MemberRecord, SegmentRange};
-use crate::state::{Master, Output, PeerId};
+use crate::state::{AfterSync, Master, Output, PeerId};
 
 /// A member.
 #[derive(Debug)]
@@ -27,12 +27,16 @@ pub(crate) struct Member {
     pub standing: Standing,
     /// What it says that it holds, while it comes back after its connection broke.
     pub resuming: Option<crate::resume::Resuming>,
+    /// What is to be sent behind its welcome; `None` once that was sent.
+    pub before_welcome: Option<Vec<FromMaster>>,
     /// Last batch reported durable.
     pub durable: BatchSeq,
     /// Shipped operations whose results it has.
     pub acked: OpSeq,
     /// Shipped operations that are under way.
     pub running: BTreeSet<OpSeq>,
+    /// Shipped operations that were answered on its connection: one of them that comes once more crossed its answer.
+    pub answered: BTreeSet<OpSeq>,
     /// Shipped operations whose results are stored.
     pub results: BTreeSet<OpSeq>,
     /// Releases seen of it on its connection.
@@ -113,9 +117,9 @@ impl Master {
         }
         log::info!("node {node} joins: {}", record.label);
         self.enter(peer, node, record);
-        let welcome = self.welcome(node, BatchSeq(0), false);
         // Incarnations are durable before first use.
-        self.send_when_durable(node, welcome);
+        self.after_sync.push(AfterSync::Welcome(node));
+        self.want_sync();
     }
 
     /// A mount that is member `node` has nothing left of the members that it was before. Nobody need wait for them.
@@ -142,8 +146,10 @@ impl Master {
             store_waited_at: None,
             standing: Standing::Good,
             resuming: None,
+            before_welcome: Some(Vec::new()),
             acked: OpSeq(0),
             running: BTreeSet::new(),
+            answered: BTreeSet::new(),
             results: BTreeSet::new(),
             releases_seen: 0,
             revokes: Vec::new(),
@@ -244,6 +250,11 @@ impl Master {
                 kept.push(Key::OpResult(node, *seq));
                 pending.records.push(Key::OpResult(node, *seq));
             }
+            let is_its = |key: &Key| matches!(key, Key::OpResult(sender, _) if *sender == node);
+            let (gone, rest) = std::mem::take(&mut pending.sources).into_iter().partition(is_its);
+            pending.sources = rest;
+            kept.extend(&gone);
+            pending.records.extend::<Vec<Key>>(gone);
         }
         kept
     }

@@ -10,6 +10,7 @@ use wire::ReassertPart;
 use crate::change::{Pending, Then, removed_inodes};
 use crate::member::{Newcomer, Standing};
 use crate::record::{MemberRecord, ResultRecord};
+use crate::ship::told_under;
 use crate::state::{Master, PeerId};
 
 /// A member of the old master that has not re-asserted everything yet.
@@ -190,14 +191,15 @@ impl Master {
         let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
         let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
         let mut groups: Vec<Vec<Change>> = Vec::new();
-        let mut records = Vec::new();
+        let (mut records, mut sources) = (Vec::new(), Vec::new());
         let mut removed: BTreeSet<Ino> = BTreeSet::new();
         for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
-            // Nobody is there to say that it has the answer.
-            records.extend(
-                Key::from_slice(&key)
-                    .filter(|k| matches!(k, Key::OpResult(node, _) if !self.members.contains_key(node))),
-            );
+            match Key::from_slice(&key) {
+                Some(key @ Key::OpResult(node, _)) if self.members.contains_key(&node) => sources.push(key),
+                // Nobody is there to say that it has the answer.
+                Some(key @ Key::OpResult(..)) => records.push(key),
+                _ => {}
+            }
             match meta::value_decode::<ResultRecord>(&key, &value) {
                 Ok(record) => {
                     removed.extend(removed_inodes(&record.changes));
@@ -211,8 +213,16 @@ impl Master {
         for (group, change) in
             groups.iter().enumerate().flat_map(|(n, list)| list.iter().map(move |c| (n, c)))
         {
-            let Some(resource) = change.resource() else { continue };
+            let Some(resource) = told_under(change) else { continue };
             resources.insert(resource);
+            if let Change::Owner { .. } = change {
+                for node in self.members.keys() {
+                    let lists = told.entry(*node).or_default();
+                    lists.resize_with(groups.len(), Vec::new);
+                    lists[group].push(change.clone());
+                }
+                continue;
+            }
             if let Change::DeleteInode { ino, .. } = change {
                 removed.insert(*ino);
             }
@@ -230,7 +240,7 @@ impl Master {
             return;
         }
         let (since, removed, then) = (self.clock.now, removed.into_iter().collect(), Then::Nothing);
-        let pending = Pending { since, left, resources, changes: groups, removed, then, records };
+        let pending = Pending { since, left, resources, changes: groups, removed, then, records, sources };
         self.pending.insert(id, pending);
     }
 }

@@ -37,12 +37,15 @@ impl Master {
         member.releases_seen = 0;
         member.revokes.clear();
         member.resuming = Some(Resuming::default());
+        member.answered.clear();
         let batch = member.record.batch;
         self.leave_old_peer(node, peer);
         if let Some(member) = self.members.get_mut(&node) {
             member.peer = Some(peer);
         }
         self.peers.insert(peer, Some(node));
+        // It asks again for what it still wants.
+        self.deferred.retain(|(sender, _)| *sender != node);
         let welcome = self.welcome(node, batch, true);
         self.send(node, welcome);
     }
@@ -139,7 +142,10 @@ impl Master {
         let (Some(pending), Some(first)) = (self.pending.get(&id), seqs.front().copied()) else { return };
         let mut groups: Vec<_> = pending.changes.iter().map(|list| self.current_state(list)).collect();
         for changes in &mut groups {
-            changes.retain(|change| change.resource().is_some_and(|resource| self.is_shown(node, resource)));
+            changes.retain(|change| {
+                let is_shown = change.resource().is_some_and(|resource| self.is_shown(node, resource));
+                is_shown || matches!(change, meta::Change::Owner { .. })
+            });
         }
         for (changes, removed) in forget_parts(groups, &pending.removed.clone()) {
             let seq = seqs.pop_front().unwrap_or_else(|| self.owe_forget_like(first));

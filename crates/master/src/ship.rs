@@ -14,14 +14,14 @@ impl Master {
     pub(crate) fn on_ship(&mut self, node: NodeId, seq: OpSeq, acked: OpSeq, now: Timespec, op: Op) {
         let Some(member) = self.members.get_mut(&node) else { return };
         member.acked = member.acked.max(acked);
-        if member.running.contains(&seq) || seq <= member.acked {
+        member.answered = member.answered.split_off(&OpSeq(member.acked.0 + 1));
+        if member.running.contains(&seq) || seq <= member.acked || member.answered.contains(&seq) {
             return;
         }
         match self.read::<ResultRecord>(Key::OpResult(node, seq)) {
             Ok(Some(record)) => {
                 // Readers are being told again: it is complete when they have acknowledged.
-                let changing =
-                    record.changes.iter().filter_map(Change::resource).find(|r| self.is_changing(*r));
+                let changing = record.changes.iter().filter_map(told_under).find(|r| self.is_changing(*r));
                 if let Some(resource) = changing {
                     return self.wait_behind(resource, Task::Result { node, seq, op, now });
                 }
@@ -114,6 +114,9 @@ impl Master {
         self.end_spending(node, seq);
         if let Some(member) = self.members.get_mut(&node) {
             member.running.remove(&seq);
+            if member.resuming.is_none() {
+                member.answered.insert(seq);
+            }
             if result.is_ok() {
                 member.results.insert(seq);
             }
@@ -272,6 +275,14 @@ impl Master {
             }
         }
         now
+    }
+}
+
+/// The resource whose readers a change is told to. An owner is told to all; what stands for that is the inode's.
+pub(crate) fn told_under(change: &Change) -> Option<ResourceId> {
+    match change {
+        Change::Owner { ino } => Some(ResourceId::attr(*ino)),
+        change => change.resource(),
     }
 }
 

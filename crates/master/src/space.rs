@@ -110,7 +110,7 @@ impl Master {
         self.space.list_due = Some(self.space.list_due.map_or(look, |due| due.min(look)));
     }
 
-    fn call_round(&mut self, pause: Micros) {
+    pub(crate) fn call_round(&mut self, pause: Micros) {
         let due = self.clock.now + pause;
         self.space.round_due.get_or_insert(due);
     }
@@ -135,7 +135,8 @@ impl Master {
 
     fn start_round(&mut self) {
         let owned = self.owned_segments();
-        let is_free = |segment: &&SegmentId| !owned.contains(segment);
+        // One that the cleaner is filling may be empty for a moment: the files whose bytes it has are only being put there.
+        let is_free = |segment: &&SegmentId| !owned.contains(segment) && !self.is_cleaners(**segment);
         let list: Vec<SegmentId> = self.space.empty.iter().filter(is_free).take(ROUND_MAX).copied().collect();
         if list.is_empty() {
             return;
@@ -292,7 +293,7 @@ impl OwnedSegments {
 }
 
 /// From the first segment found empty to the round that takes it: others join meanwhile.
-const PAUSE_ROUND: Micros = Micros::from_millis(200);
+pub(crate) const PAUSE_ROUND: Micros = Micros::from_millis(200);
 /// From a change of live bytes to the next look at the store.
 const PAUSE_LOOK: Micros = Micros::from_millis(3_000);
 /// After a file could not be deleted.

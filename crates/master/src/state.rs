@@ -214,6 +214,8 @@ pub(crate) enum Task {
 pub(crate) enum AfterSync {
     /// Send.
     Send(NodeId, FromMaster),
+    /// Welcome a new member.
+    Welcome(NodeId),
     /// Go on with a round of deletions.
     Round(u64),
     /// Order.
@@ -466,9 +468,20 @@ impl Master {
     /// Sends to a member. While it has no connection, or comes back by a new one, nothing is said to it: what matters
     /// is said again when it has told what it holds.
     pub(crate) fn send(&mut self, node: NodeId, message: FromMaster) {
-        let member = self.members.get(&node);
-        let is_heard = |m: &&Member| m.resuming.is_none() || is_heard_while_resuming(&message);
-        if let Some(peer) = member.filter(is_heard).and_then(|m| m.peer).filter(|_| !self.failed) {
+        let Some(member) = self.members.get_mut(&node) else { return };
+        let mut behind = Vec::new();
+        match (&mut member.before_welcome, &message) {
+            (Some(_), FromMaster::Welcome { .. }) => {
+                behind = member.before_welcome.take().unwrap_or_default()
+            }
+            // It would not be taken for a member's yet, and nothing is said twice.
+            (Some(waiting), _) => return waiting.push(message),
+            (None, _) => {}
+        }
+        let is_heard = |m: &&mut Member| m.resuming.is_none() || is_heard_while_resuming(&message);
+        let peer = Some(member).filter(is_heard).and_then(|m| m.peer).filter(|_| !self.failed);
+        let Some(peer) = peer else { return };
+        for message in std::iter::once(message).chain(behind) {
             message.split(|message| self.outputs.push_back(Output::Send { peer, message }));
         }
     }

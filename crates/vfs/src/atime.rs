@@ -52,6 +52,8 @@ pub(crate) struct Access {
     pub atime: Timespec,
     /// Access time and last change of the record that it is laid over.
     base: (Timespec, Timespec),
+    /// The access time that was seen until then, perhaps one that was set and not logged.
+    seen: Timespec,
 }
 
 impl Access {
@@ -105,7 +107,7 @@ impl Core {
         if !policy.wants(times, now) {
             return;
         }
-        self.cache.atimes.noted.insert(ino, Access { atime: now, base });
+        self.cache.atimes.noted.insert(ino, Access { atime: now, base, seen: times.atime });
         if self.cache.atimes.due == Micros::NEVER && self.may_log_atime(ino) {
             self.cache.atimes.due = self.clock.now + self.config.atime_interval;
         }
@@ -170,7 +172,7 @@ impl Core {
             | Change::Owner { .. } => return,
         };
         if let Some(access) = self.cache.atimes.noted.remove(&ino)
-            && access.base.0 == content.atime
+            && (access.base.0 == content.atime || access.seen == content.atime)
         {
             content.atime = access.atime;
         }

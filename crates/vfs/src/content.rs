@@ -449,6 +449,7 @@ impl Core {
         self.need_log_room(ino)?;
         self.need_live(ino, &content, &hole)?;
         let now = self.clock.wall;
+        let punches = punches && !hole.is_empty();
         if punches && let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) {
             let room = live.make_room(writer, ino, &hole);
             self.take_store_result(room)?;

@@ -39,6 +39,10 @@ impl Core {
         if open.write && self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
+        if self.removing.contains_key(&ino) {
+            // Who removes it said that it is not open here, and the master asks nobody here once more.
+            return Err(Step::Wait(WaitKey::Thawed(ino)));
+        }
         if open.write && self.is_taking_pages(ino) {
             return Err(Step::Wait(WaitKey::PagesGone(ino)));
         }

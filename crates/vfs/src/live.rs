@@ -644,7 +644,10 @@ impl FileMap {
     }
 
     fn punch(&mut self, range: Range<u64>, deltas: &mut LiveDeltas) {
-        let last = range.end.saturating_sub(1) / Body::PAGE_SPAN;
+        if range.is_empty() {
+            return;
+        }
+        let last = (range.end - 1) / Body::PAGE_SPAN;
         let mut changed = Vec::new();
         for (page, extents) in self.pages.range_mut(range.start / Body::PAGE_SPAN..=last) {
             let freed = extents.punch(range.clone());

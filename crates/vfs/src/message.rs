@@ -245,7 +245,13 @@ impl Core {
         changes: Vec<Change>,
         grants: Vec<Grant>,
     ) {
-        let Some(mut shipped) = self.shipped.remove(&seq) else { return };
+        let Some(mut shipped) = self.shipped.remove(&seq) else {
+            // Answered twice: the rights that come with it are this node's as far as the master knows.
+            for grant in grants {
+                self.take_grant(grant);
+            }
+            return;
+        };
         self.take_own_changes(&changes, shipped.made());
         shipped.names_noted |= !changes.is_empty() && self.note_renamed(&shipped.op);
         self.end_removals(&shipped.removes);

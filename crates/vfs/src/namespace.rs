@@ -9,7 +9,9 @@ use wire::ToMaster;
 use crate::cache::{DirCache, Found, LOADED_ALL, OwnCache, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
+use crate::outputs::Invalidation;
 use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request};
+use crate::revoke::Purpose;
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
 use crate::xattr::CAPABILITY;
@@ -171,6 +173,7 @@ impl Core {
         } else if self.has_capability(*ino) {
             self.drop_capability(*ino, progress)?;
         }
+        self.take_back_privileges(*ino, progress)?;
         let reply = self.try_allocate((*ino, *offset, *len), *mode, progress)?;
         self.finish_data(reply, progress)
     }
@@ -687,6 +690,15 @@ impl Core {
             moved_to.get_or_insert(offset);
         }
         self.finish_data(reply, progress)
+    }
+
+    /// What changes a file other than by a write leaves its mode with the kernel, which would go on to run it with the rights of its owner.
+    pub(crate) fn take_back_privileges(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+        if !progress.killed_privileges || std::mem::replace(&mut progress.privileges_taken_back, true) {
+            return Ok(());
+        }
+        let job = self.invalidate(Purpose::WriteBack, vec![Invalidation::Attr { ino }], Vec::new());
+        Err(Step::Wait(WaitKey::WrittenBack(job)))
     }
 
     /// Capabilities go when anybody writes or cuts the file; the superuser leaves setuid and setgid alone.

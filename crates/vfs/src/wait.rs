@@ -91,6 +91,8 @@ pub struct Progress {
     pub is_counted: bool,
     /// Whether the write took setuid, setgid or capabilities away.
     pub killed_privileges: bool,
+    /// Whether the kernel was told of that.
+    pub privileges_taken_back: bool,
     /// Whether it has set the owner that is to be told to others.
     pub owner_set: bool,
     /// Attributes told for this once.
@@ -146,6 +148,7 @@ impl Progress {
             written_back: false,
             is_counted: false,
             killed_privileges: false,
+            privileges_taken_back: false,
             owner_set: false,
             glimpse: None,
             error: None,

@@ -145,6 +145,31 @@ fn a_large_file_that_was_moved_is_read_as_it_is() {
     }
 }
 
+/// Goal: a hole behind the end of a file is one, wherever it begins. Method: ranges that begin and end where pages of extents do, and
+/// beside that, of files that end there or long before.
+#[test]
+fn holes_behind_the_end_are_holes() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    const PAGE: u64 = 16 << 20;
+    for (number, len) in [100_000, PAGE].into_iter().enumerate() {
+        let file = open_both(&a.path(&number.to_string()));
+        file.write_all_at(&vec![1; len as usize], 0).expect("written");
+        file.sync_all().expect("synced");
+        for start in [PAGE - 1, PAGE, PAGE + 1, 2 * PAGE] {
+            for len in [1, 4096, PAGE] {
+                for flags in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
+                    fallocate(&file, flags | FallocateFlags::KEEP_SIZE, start, len).expect("punched");
+                }
+            }
+        }
+        assert_eq!(file.metadata().expect("there").len(), len);
+        fallocate(&file, FallocateFlags::ZERO_RANGE, 2 * PAGE, 10).expect("zeroed");
+        assert_eq!(read(&file, 2 * PAGE, 100), [0; 10]);
+        assert_eq!(read(&file, 0, 10), [1; 10]);
+    }
+}
+
 /// Goal: what is written and removed at once leaves no segment that counts as used. Method: some files are, and the check of the
 /// volume finds every sum right.
 #[test]

@@ -5,11 +5,11 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags, XattrFlags};
 use rustix::process::Uid;
 use serde_json::{Value as Json, json};
 
-use crate::lab::{Lab, Mount, Partner};
+use crate::lab::{Lab, Mount, Partner, as_user};
 
 /// A capability as the kernel stores it: revision 2, effective, permitted CAP_NET_RAW.
 const NET_RAW: &str = "0100000200200000000000000000000000000000";
@@ -69,6 +69,41 @@ fn setuid_setgid_and_capabilities_go_when_nobody_changes_a_file() {
 }
 
 /// As on other file systems: it is no privilege, but stays with those alone who could have set it.
+/// Goal: whoever is not the owner and copies into a file, or makes a hole in it, leaves nothing that runs with the owner's rights, in this kernel
+/// either, which runs programs by the mode that it has. Method: what the kernel has is looked at without asking the file system.
+#[test]
+fn copies_and_holes_take_setuid_from_what_the_kernel_has() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    let changes: [(&str, fn(&File, &File)); 2] = [
+        ("copied", |from, to| {
+            let copied = rustix::fs::copy_file_range(from, Some(&mut 0), to, Some(&mut 0), 100_000);
+            assert_eq!(copied.expect("copied"), 100_000);
+        }),
+        ("punched", |_, to| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(to, flags, 0, 4096).expect("punched");
+        }),
+    ];
+    fs::write(a.path("source"), vec![7; 100_000]).expect("made");
+    for (name, change) in changes {
+        let path = a.path(name);
+        fs::write(&path, vec![1; 100_000]).expect("made");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("set");
+        let cached = || {
+            let flags = AtFlags::STATX_DONT_SYNC;
+            let seen = rustix::fs::statx(rustix::fs::CWD, &path, flags, StatxFlags::MODE).expect("there");
+            u32::from(seen.stx_mode) & 0o7777
+        };
+        assert_eq!(cached(), 0o6777);
+        as_user(NOBODY, || {
+            let from = File::open(a.path("source")).expect("opened");
+            change(&from, &File::options().write(true).open(&path).expect("opened"));
+        });
+        assert_eq!(cached(), 0o777, "{name}");
+    }
+}
+
 #[test]
 fn setgid_without_group_execution_stays_with_members_of_the_group() {
     let Some(lab) = Lab::new() else { return };
