@@ -65,7 +65,6 @@ impl Core {
         } else if self.has_capability(*ino) {
             self.drop_capability(*ino, progress)?;
         }
-        self.take_back_privileges(*ino, progress)?;
         let copy = Copy { from: *from, from_offset: *from_offset, to: *ino, to_offset: *offset, len: *len };
         let reply = self.try_copy(copy, *handle, progress)?;
         progress.must_sync = self.handles.get(handle).is_some_and(|handle| handle.sync);

@@ -692,7 +692,8 @@ impl Core {
         self.finish_data(reply, progress)
     }
 
-    /// What changes a file other than by a write leaves its mode with the kernel, which would go on to run it with the rights of its owner.
+    /// At a hole the kernel keeps the mode that it has, other than at a write or a copy, and would go on to run the file with the rights of its
+    /// owner.
     pub(crate) fn take_back_privileges(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
         if !progress.killed_privileges || std::mem::replace(&mut progress.privileges_taken_back, true) {
             return Ok(());
