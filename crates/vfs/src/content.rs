@@ -396,8 +396,14 @@ impl Core {
             }
             self.live.insert(ino, live);
         }
-        match self.live.get(&ino).and_then(|live| live.missing_page(range)) {
-            Some(need) => Err(Step::Wait(self.fetch_page(ino, need.0))),
+        let missing = self.live.get(&ino).map(|live| live.missing_pages(range, FETCHED_AT_ONCE));
+        self.need_fetched(ino, missing.unwrap_or_default())
+    }
+
+    /// Waits for these pages of extents, which are asked for together.
+    fn need_fetched(&mut self, ino: Ino, pages: Vec<u64>) -> Try<()> {
+        match pages.into_iter().map(|page| self.fetch_page(ino, page)).last() {
+            Some(last) => Err(Step::Wait(last)),
             None => Ok(()),
         }
     }
@@ -478,23 +484,7 @@ impl Core {
         if offset >= size {
             return Err(FsError::NoData.into());
         }
-        // Seeking looks at all extents from the offset on: have them loaded.
         let mut lookup = None;
-        if let Body::Paged { .. } = content.body {
-            for page in offset / Body::PAGE_SPAN..size.div_ceil(Body::PAGE_SPAN) {
-                let has_live = self
-                    .live
-                    .get(&ino)
-                    .map(|l| l.missing_page(&(page * Body::PAGE_SPAN..page * Body::PAGE_SPAN + 1)));
-                let is_missing = match has_live {
-                    Some(missing) => missing.is_some(),
-                    None => self.pages.get(ino, page).is_none(),
-                };
-                if is_missing {
-                    return Err(Step::Wait(self.fetch_page(ino, page)));
-                }
-            }
-        }
         if !self.live.contains_key(&ino) {
             let mut live = Live::new(&content, self.config.inline_bytes_max);
             for (page, map) in self.pages.of(ino) {
@@ -504,6 +494,12 @@ impl Core {
         }
         let Some(live) = self.live.get(&ino).or(lookup.as_ref()) else { return Err(FsError::Io.into()) };
         let found = if for_hole { Some(live.seek_hole(offset)) } else { live.seek_data(offset) };
+        // What is found before the first page that is not here stands, whatever is in that.
+        let missing = live.missing_pages(&(offset..size), FETCHED_AT_ONCE);
+        let known_to = missing.first().map_or(u64::MAX, |page| page * Body::PAGE_SPAN);
+        if found.is_none_or(|found| found >= known_to) {
+            self.need_fetched(ino, missing)?;
+        }
         found.map(Reply::Offset).ok_or(FsError::NoData.into())
     }
 
@@ -550,6 +546,8 @@ impl Core {
 }
 
 const SEGMENTS_LOW: usize = 4;
+/// Pages of extents that are asked for together.
+const FETCHED_AT_ONCE: usize = 64;
 /// Content that is written in a burst is durable after about as many seconds.
 const UNSYNCED_SECS: u64 = 10;
 /// However slow the store is, as much may be on its way.

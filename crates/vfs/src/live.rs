@@ -176,12 +176,27 @@ impl Live {
 
     /// The first page of extents in `range` that is not loaded.
     pub fn missing_page(&self, range: &Range<u64>) -> Option<NeedPage> {
-        let Data::Mapped(map) = &self.data else { return None };
-        if range.is_empty() {
-            return None;
+        self.missing_pages(range, 1).first().copied().map(NeedPage)
+    }
+
+    /// So many of the pages of extents in `range` that are not loaded, in order.
+    pub fn missing_pages(&self, range: &Range<u64>, most: usize) -> Vec<u64> {
+        let Data::Mapped(map) = &self.data else { return Vec::new() };
+        let end = range.end.div_ceil(Body::PAGE_SPAN).min(map.unknown_to);
+        let mut missing = Vec::new();
+        let mut next = range.start / Body::PAGE_SPAN;
+        if range.is_empty() || next >= end {
+            return missing;
         }
-        let last = ((range.end - 1) / Body::PAGE_SPAN).min(map.unknown_to.checked_sub(1)?);
-        (range.start / Body::PAGE_SPAN..=last).find(|page| !map.pages.contains_key(page)).map(NeedPage)
+        for (&page, _) in map.pages.range(next..end) {
+            missing.extend((next..page).take(most - missing.len()));
+            if missing.len() == most {
+                return missing;
+            }
+            next = page + 1;
+        }
+        missing.extend((next..end).take(most - missing.len()));
+        missing
     }
 
     /// Writes `data` at `offset`. The pages of the range must be loaded.

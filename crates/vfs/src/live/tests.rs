@@ -67,6 +67,10 @@ fn pages_that_were_cut_off_are_not_asked_for() {
     let content = Content { size: 7 * span, mtime: time, atime: time, ctime: time, body };
     let mut live = Live::new(&content, 0);
     assert_eq!(live.missing_page(&(3 * span..3 * span + 1)), Some(NeedPage(3)));
+    assert_eq!(live.missing_pages(&(span - 1..u64::MAX), 100), [0, 1, 2, 3, 4, 5, 6]);
+    live.load_page(3, ExtentMap::new());
+    assert_eq!(live.missing_pages(&(span..6 * span + 1), 4), [1, 2, 4, 5]);
+    assert_eq!(live.missing_pages(&(4 * span - 1..6 * span), 100), [4, 5]);
     for page in 2..7 {
         live.load_page(page, ExtentMap::new());
     }
