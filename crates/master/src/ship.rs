@@ -14,7 +14,8 @@ impl Master {
     pub(crate) fn on_ship(&mut self, node: NodeId, seq: OpSeq, acked: OpSeq, now: Timespec, op: Op) {
         let Some(member) = self.members.get_mut(&node) else { return };
         member.acked = member.acked.max(acked);
-        member.answered = member.answered.split_off(&OpSeq(member.acked.0 + 1));
+        let acked = member.acked;
+        member.answered.retain(|answered| *answered > acked);
         if member.running.contains(&seq) || seq <= member.acked || member.answered.contains(&seq) {
             return;
         }

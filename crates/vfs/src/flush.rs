@@ -347,12 +347,17 @@ impl Core {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }
+        self.refuse_unstored(ino)?;
+        progress.done = Some(Reply::Done);
+        Err(self.wait_durable(progress))
+    }
+
+    /// Refuses to call content durable that found no room, or is lost.
+    pub(crate) fn refuse_unstored(&mut self, ino: Ino) -> Try<()> {
         if let Some(refusal) = self.flush_failed.remove(&ino) {
             return Err(refusal.into());
         }
-        self.tell_lost(ino)?;
-        progress.done = Some(Reply::Done);
-        Err(self.wait_durable(progress))
+        self.tell_lost(ino)
     }
 
     /// Ends a write: with `sync` its content must be durable first.

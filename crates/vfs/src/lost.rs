@@ -72,7 +72,9 @@ impl Core {
     /// fsync waits.
     pub(crate) fn end_lost_unless_told(&mut self, ino: Ino) {
         let is_written = self.known.get(&ino).is_some_and(|known| known.is_written());
-        let awaits = |request: &Request| matches!(request, Request::Fsync { ino: of } if *of == ino);
+        let awaits = |request: &Request| {
+            matches!(request, Request::Fsync { ino: of } if *of == ino) || self.is_naming(request, ino)
+        };
         if !is_written && !self.parked.values().any(|parked| awaits(&parked.request)) {
             self.end_lost(ino);
         }

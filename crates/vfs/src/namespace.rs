@@ -59,6 +59,9 @@ impl Core {
     pub(crate) fn try_request(&mut self, request: &mut Request, progress: &mut Progress) -> Try<Reply> {
         self.need_member(request)?;
         if let Some(reply) = progress.done.take() {
+            if let Some(ino) = request.content_of().filter(|_| self.config.sync || progress.must_sync) {
+                self.refuse_unstored(ino)?;
+            }
             return self.finish(reply, progress);
         }
         match request {
@@ -131,7 +134,10 @@ impl Core {
     ) -> Try<Reply> {
         let (name, new_name) = (checked(name)?, checked(new_name)?);
         let moved = self.cached_child(parent, &name);
-        self.flush_before_naming(moved, progress)?;
+        // That is given a name as well.
+        let exchanged = self.cached_child(new_parent, &new_name).filter(|_| mode == RenameMode::Exchange);
+        let named: Vec<Ino> = moved.into_iter().chain(exchanged).collect();
+        self.flush_before_naming(&named, progress)?;
         let target_open_here = self.child_is_open(new_parent, &new_name);
         let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
         let reply = self.run_op(&op, OperationKind::Rename, progress)?;
@@ -267,7 +273,7 @@ impl Core {
             known.judged.stir(self.clock.now);
         }
         self.need_place(ino)?;
-        self.flush_before_naming(Some(ino), progress)?;
+        self.flush_before_naming(&[ino], progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
         self.run_op(&op, OperationKind::Link, progress)?;
         let entry = self.made_entry(parent, &name, ino, progress)?;
@@ -404,15 +410,37 @@ impl Core {
     }
 
     /// Content is never committed after the rename or link of its file: whoever replaces a file by a new one
-    /// and a rename finds the old bytes or the new ones after a crash.
-    fn flush_before_naming(&mut self, ino: Option<Ino>, progress: &mut Progress) -> Try<()> {
-        if progress.flushed || progress.ship.is_some() {
+    /// and a rename finds the old bytes or the new ones after a crash. What cannot be stored is given no name.
+    fn flush_before_naming(&mut self, inos: &[Ino], progress: &mut Progress) -> Try<()> {
+        if progress.ship.is_some() {
             return Ok(());
         }
-        progress.flushed = true;
-        match ino.and_then(|ino| self.flush(&[ino])) {
-            Some(job) => Err(Step::Wait(WaitKey::Flush(job))),
-            None => Ok(()),
+        if !inos.is_empty()
+            && !std::mem::replace(&mut progress.flushed, true)
+            && let Some(job) = self.flush(inos)
+        {
+            return Err(Step::Wait(WaitKey::Flush(job)));
+        }
+        for ino in inos {
+            self.tell_lost(*ino)?;
+            if let Some(refusal) = self.flush_failed.get(ino) {
+                return Err((*refusal).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a request waits to give names to this file when its content is stored.
+    pub(crate) fn is_naming(&self, request: &Request, ino: Ino) -> bool {
+        let is_named = |parent: Ino, name: &[u8]| {
+            Name::new(name).is_ok_and(|name| self.cached_child(parent, &name) == Some(ino))
+        };
+        match request {
+            Request::Link { ino: of, .. } => *of == ino,
+            Request::Rename { parent, name, new_parent, new_name, .. } => {
+                is_named(*parent, name) || is_named(*new_parent, new_name)
+            }
+            _ => false,
         }
     }
 
