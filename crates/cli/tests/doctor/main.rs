@@ -43,7 +43,7 @@ fn throttled_storage() {
 fn a_cache_too_small_for_the_tree() {
     let Some((_alone, scratch)) = ground() else { return };
     let Some(mounted) = Mounted::make(&scratch, "ext4") else { return };
-    for dir in 0..20 {
+    for dir in 0..40 {
         let dir = mounted.at.join(format!("d{dir}"));
         std::fs::create_dir(&dir).expect("made");
         (0..1000).for_each(|file| drop(std::fs::File::create(dir.join(format!("f{file}"))).expect("made")));
