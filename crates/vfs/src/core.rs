@@ -564,12 +564,14 @@ impl Core {
     pub(crate) fn note_moves(&mut self) {
         // An open that was on its way when the name went must not find the inode where another is now.
         let mut left = std::mem::take(&mut self.cache.left);
+        let moved = if left.is_empty() { &[][..] } else { &self.cache.moved[..] };
+        let places: FxHashMap<Ino, Place> = moved.iter().copied().collect();
         for (ino, place) in &left {
             if let Some(known) = self.known.get_mut(ino).filter(|known| known.place() == *place) {
                 known.set_place(Place::Unknown);
             }
             // What is known of its content was known by the right to the directory that it has left.
-            if !self.cache.moved.contains(&(*ino, *place)) {
+            if places.get(ino) != Some(place) {
                 self.drop_pages(*ino);
             }
         }
