@@ -11,7 +11,6 @@ use wire::ToMaster;
 
 use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
-use crate::judged::Before;
 use crate::outputs::Invalidation;
 use crate::revoke::Purpose;
 
@@ -39,7 +38,6 @@ impl Core {
         self.metrics.forgets_received.add(1);
         self.unsynced_at_master = true;
         let mut stale = Stale::default();
-        let before = self.permissions_before(&changes);
         for change in &changes {
             self.note_forgotten(change, &mut stale);
             self.cache.apply(change);
@@ -103,7 +101,7 @@ impl Core {
         if list.is_empty() {
             self.acknowledge(seq, open);
         } else {
-            self.invalidate_changed(Purpose::Forget { seq, open }, list, pages, &before);
+            self.invalidate(Purpose::Forget { seq, open }, list, pages);
         }
     }
 
@@ -114,17 +112,6 @@ impl Core {
         let Place::Covered(parent, cookie) = self.place(ino) else { return None };
         let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
         Some(Invalidation::Name { parent, name: entry.dirent.name.clone() })
-    }
-
-    /// What the inodes that `changes` are of have had until now.
-    fn permissions_before(&self, changes: &[Change]) -> Before {
-        let ino = |change: &Change| match change {
-            Change::PutEntry { entry, .. } => Some(entry.ino),
-            Change::PutDirectory { ino, .. } | Change::PutAttr { ino, .. } => Some(*ino),
-            _ => None,
-        };
-        let known = changes.iter().filter_map(ino).filter(|ino| self.known.get(ino).is_some());
-        Before::Changed(known.map(|ino| (ino, self.permissions_on_record(ino))).collect())
     }
 
     /// The directory covers an inode again: what was held of it alone is worth nothing.

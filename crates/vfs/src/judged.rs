@@ -3,23 +3,15 @@
 //! The kernel judges access by what it took last. It drops the attributes of an answer if it was answered others, wrote or
 //! cut the file, or had them taken back since it asked (fuse: `kernel_cache.rs`), and then judges by older ones, the answer to its very
 //! question notwithstanding. So an answer that tells of others than the kernel surely has is held back until the kernel
-//! was seen to have them. Two are not:
-//!
-//! - One that comes after a quiet time: it is taken unless something follows it within its way, and what this node takes back
-//!   waits for that.
-//! - The first after attributes were taken back of a closed file while the kernel had what there was. Only a question from before that can
-//!   lose its answer, and who asked it judges by what there was while he asked. What may have got lost so shows where
-//!   attributes are taken back once more: from then on answers are held back.
+//! was seen to have them. One that comes after a quiet time is not: it is taken unless something follows it within its
+//! way, and what this node takes back waits for that.
 
-use meta::{FileKind, InodeAttr};
-use rustc_hash::FxHashMap;
 use types::{Ino, Micros};
 
-use crate::cache::Place;
 use crate::core::Core;
 use crate::ends::{Outdated, Seen};
 use crate::outputs::Invalidation;
-use crate::request::{Attr, Reply, Request};
+use crate::request::{Attr, Reply};
 
 /// What access is judged by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,22 +29,6 @@ impl Permissions {
     pub fn of(attr: &Attr) -> Self {
         Self { mode: attr.mode & 0o7777, uid: attr.uid, gid: attr.gid }
     }
-
-    /// Of a record.
-    fn of_record(attr: &InodeAttr) -> Self {
-        Self { mode: attr.mode, uid: attr.uid, gid: attr.gid }
-    }
-}
-
-/// What permissions inodes had until their attributes were taken back. `None` of those that the kernel counts the links of: it drops answers
-/// then, too.
-pub(crate) enum Before {
-    /// Those that the records have.
-    Recorded,
-    /// Those before the changes that the records have already; of others the records tell.
-    Changed(FxHashMap<Ino, Option<Permissions>>),
-    /// Nobody knows: the membership may have ended before, and others have changed what they liked.
-    Unknown,
 }
 
 /// What is known of the permissions by which the kernel judges an inode.
@@ -73,14 +49,8 @@ enum Taken {
     Unsure,
     /// It does when the answer has come, unless something overtakes that.
     Soon,
-    /// The same, but it may have asked before its attributes were taken back. Until then it had what there was.
-    Crossed,
     /// It has.
     Sure,
-    /// It has, and that was all there was until its attributes were taken back.
-    Recalled,
-    /// It has, and there may be others.
-    Behind,
 }
 
 impl Default for Judged {
@@ -93,47 +63,29 @@ impl Judged {
     /// The inode is opened or closed. While it is open the kernel may drop answers at any time.
     pub(crate) fn stir(&mut self, now: Micros) {
         self.stirred = now;
-        self.taken = match self.taken {
-            Taken::Crossed => Taken::Unsure,
-            Taken::Recalled => Taken::Behind,
-            other => other,
-        };
     }
 
-    /// It may drop answers for reasons of its own from here on, or has the like behind it, of which nobody knows when it was.
+    /// Nobody knows when it was last told or asked.
     fn lose_track(&mut self) {
-        self.recall(Micros::NEVER, None, true);
+        self.stirred = Micros::NEVER;
     }
 
-    /// Whether the next answer is given at once though it tells of others.
-    fn is_recalled(&self) -> bool {
-        self.taken == Taken::Recalled
-    }
-
-    /// Attributes are taken back, of an inode that has had these permissions until now, if that is known. Returns whether an answer
-    /// may be overtaken that the kernel is to judge by.
-    fn recall(&mut self, now: Micros, had: Option<Permissions>, is_open: bool) -> bool {
-        let is_on_its_way = now.since(self.stirred) < ON_ITS_WAY;
-        let is_awaited = matches!(self.taken, Taken::Soon | Taken::Crossed) && is_on_its_way;
-        self.taken = match self.taken {
-            Taken::Unsure | Taken::Crossed => Taken::Unsure,
-            Taken::Soon | Taken::Sure if had == Some(self.told) && !is_open => Taken::Recalled,
-            Taken::Soon | Taken::Sure | Taken::Recalled | Taken::Behind => Taken::Behind,
-        };
+    /// Attributes are taken back. Returns whether an answer may be overtaken that the kernel is to judge by.
+    fn recall(&mut self, now: Micros) -> bool {
+        let is_awaited = self.taken == Taken::Soon && now.since(self.stirred) < ON_ITS_WAY;
+        if self.taken == Taken::Soon {
+            self.taken = Taken::Sure;
+        }
         self.stirred = now;
         is_awaited
     }
 
     /// The kernel is told of these, and may drop them.
     fn tell(&mut self, permissions: Permissions, is_open: bool, now: Micros) {
-        self.taken = match self.taken {
-            Taken::Recalled | Taken::Behind if permissions == self.told => Taken::Sure,
-            same if permissions == self.told => same,
-            _ if self.is_quiet(is_open, now) => Taken::Soon,
-            Taken::Recalled if !is_open => Taken::Crossed,
-            _ => Taken::Unsure,
-        };
-        self.told = permissions;
+        if permissions != self.told {
+            self.taken = if self.is_quiet(is_open, now) { Taken::Soon } else { Taken::Unsure };
+            self.told = permissions;
+        }
         self.stirred = now;
     }
 
@@ -158,7 +110,7 @@ impl Judged {
     fn may_miss(&self, permissions: Permissions, is_open: bool, now: Micros) -> bool {
         match permissions == self.told {
             true => self.taken == Taken::Unsure,
-            false => !self.is_quiet(is_open, now) && (is_open || self.taken != Taken::Recalled),
+            false => !self.is_quiet(is_open, now),
         }
     }
 }
@@ -167,9 +119,8 @@ impl Core {
     /// The kernel is told of attributes.
     pub(crate) fn note_permissions(&mut self, attr: &Attr) {
         let now = self.clock.now;
-        let is_cut = self.is_cut(attr.ino);
         if let Some(known) = self.known.get_mut(&attr.ino) {
-            known.judged.tell(Permissions::of(attr), known.is_open() || is_cut, now);
+            known.judged.tell(Permissions::of(attr), known.is_open(), now);
         }
     }
 
@@ -181,14 +132,6 @@ impl Core {
             true => known.judged.give(Permissions::of(attr), now),
             false => self.note_permissions(attr),
         }
-    }
-
-    /// Whether a truncation of an inode is under way of which the next answer would be given at once: until that is answered the
-    /// kernel takes attributes from no other answer, as from that of a file that is written to.
-    fn is_cut(&self, ino: Ino) -> bool {
-        let cuts = |request: &Request| matches!(request, Request::SetAttr { ino: of, size: Some(_), .. } if *of == ino);
-        self.known.get(&ino).is_some_and(|known| known.judged.is_recalled())
-            && self.parked.values().any(|parked| cuts(&parked.request))
     }
 
     /// `reply` answers a SETATTR, whose attributes the kernel takes from no matter what; but when the answer has come.
@@ -230,7 +173,7 @@ impl Core {
     pub(crate) fn may_miss_permissions(&self, attr: &Attr) -> bool {
         let now = self.clock.now;
         self.known.get(&attr.ino).filter(|known| known.lookups > 0 || known.is_open()).is_some_and(|known| {
-            let is_open = known.is_open() || self.is_cut(attr.ino);
+            let is_open = known.is_open();
             known.judged.may_miss(Permissions::of(attr), is_open, now)
         })
     }
@@ -262,46 +205,22 @@ impl Core {
         }
     }
 
-    /// Those that an inode has as far as this node has its record, and the kernel counts no links of it.
-    pub(crate) fn permissions_on_record(&self, ino: Ino) -> Option<Permissions> {
-        let attr = match self.place(ino) {
-            Place::Covered(parent, cookie) => {
-                let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
-                &entry.dirent.covered().filter(|_| entry.dirent.ino == ino)?.attr
-            }
-            Place::Own => match (self.cache.dirs.get(&ino), self.cache.owns.get(&ino)) {
-                (Some(dir), _) => &dir.inode.attr,
-                (None, own) => own?.attr.as_ref()?,
-            },
-            Place::Unknown => return None,
-        };
-        let is_counted = attr.kind != FileKind::Directory && attr.nlink != 1;
-        (!is_counted).then(|| Permissions::of_record(attr))
-    }
-
     /// Something is about to be taken back: the answers that it may overtake are waited for first, where the kernel is to
     /// judge by them.
-    pub(crate) fn wait_for_answers(&mut self, list: Vec<Invalidation>, before: &Before) -> Vec<Invalidation> {
+    pub(crate) fn wait_for_answers(
+        &mut self,
+        list: Vec<Invalidation>,
+        is_unknown: bool,
+    ) -> Vec<Invalidation> {
         let now = self.clock.now;
         let mut waits = Vec::new();
         for invalidation in &list {
             let Some(ino) = &invalidation.recalls() else { continue };
-            let had = match before {
-                Before::Changed(had) => {
-                    had.get(ino).copied().unwrap_or_else(|| self.permissions_on_record(*ino))
-                }
-                Before::Recorded => self.permissions_on_record(*ino),
-                Before::Unknown => None,
-            };
             let Some(known) = self.known.get_mut(ino) else { continue };
-            // An earlier job may still come to it, after the next question.
-            let had = had.filter(|_| known.recalls == 0);
-            known.recalls = known.recalls.saturating_add(1);
-            let is_open = known.is_open();
-            if known.judged.recall(now, had, is_open) {
+            if known.judged.recall(now) {
                 waits.push(Invalidation::Taken { ino: *ino, generation: known.end.generation() });
             }
-            if let Before::Unknown = before {
+            if is_unknown {
                 known.judged.lose_track();
             }
         }
@@ -317,64 +236,3 @@ impl Core {
 const QUIET: Micros = Micros(1_000_000);
 /// An answer takes less.
 pub(crate) const ON_ITS_WAY: Micros = Micros(100_000);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MODES: [Permissions; 3] = [
-        Permissions { mode: 0o700, uid: 0, gid: 0 },
-        Permissions { mode: 0o750, uid: 0, gid: 0 },
-        Permissions { mode: 0o755, uid: 0, gid: 0 },
-    ];
-
-    /// A kernel that has `MODES[0]`, told long ago, and had its attributes taken back `first` before `MODES[1]` was set.
-    fn recalled(had: Option<Permissions>, is_open: bool) -> Judged {
-        let mut judged = Judged::default();
-        judged.give(MODES[0], Micros(0));
-        judged.recall(Micros(1_000), had, is_open);
-        judged
-    }
-
-    #[test]
-    fn an_answer_may_be_lost_once_by_who_asked_before() {
-        let mut judged = recalled(Some(MODES[0]), false);
-        assert!(!judged.may_miss(MODES[1], false, Micros(1_100)));
-        judged.tell(MODES[1], false, Micros(1_100));
-        assert_eq!(judged.taken, Taken::Crossed);
-        assert!(judged.recall(Micros(1_200), Some(MODES[1]), false), "the answer may be on its way");
-        judged.tell(MODES[2], false, Micros(1_300));
-        assert_eq!(judged.taken, Taken::Unsure);
-    }
-
-    /// Whoever asked before may have begun when the kernel already had not what there was.
-    #[test]
-    fn what_the_kernel_did_not_have_it_is_seen_to_take() {
-        let twice = |mut judged: Judged| {
-            judged.recall(Micros(1_100), Some(MODES[1]), false);
-            judged
-        };
-        let opened = |mut judged: Judged| {
-            judged.stir(Micros(1_100));
-            judged
-        };
-        for (what, mut judged) in [
-            ("changed and not told", recalled(Some(MODES[1]), false)),
-            ("nobody knows", recalled(None, false)),
-            ("open, and written to perhaps", recalled(Some(MODES[0]), true)),
-            ("taken back twice, and changed between", twice(recalled(Some(MODES[0]), false))),
-            ("opened or linked since", opened(recalled(Some(MODES[0]), false))),
-        ] {
-            assert!(judged.may_miss(MODES[1], false, Micros(1_200)), "{what}");
-            judged.tell(MODES[1], false, Micros(1_200));
-            assert_eq!(judged.taken, Taken::Unsure, "{what}");
-        }
-        let mut judged = recalled(Some(MODES[0]), false);
-        judged.tell(MODES[1], false, Micros(1_100));
-        judged.stir(Micros(1_200));
-        assert!(
-            judged.may_miss(MODES[1], false, Micros(1_300)),
-            "opened after an answer that may have got lost"
-        );
-    }
-}

@@ -28,8 +28,6 @@ pub struct Known {
     pub pages_out: bool,
     /// Whether the master knows that it is open here (OP).
     pub open_told: bool,
-    /// Jobs under way that take attributes or pages of it back.
-    pub(crate) recalls: u8,
     /// What the kernel has for its end.
     pub(crate) end: End,
     /// What the kernel has for its owner and permissions.
@@ -89,7 +87,6 @@ impl Known {
             attr_out: false,
             pages_out: false,
             open_told: false,
-            recalls: 0,
             end: End::default(),
             judged: Judged::default(),
             seat: Seat::default(),

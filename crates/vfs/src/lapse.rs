@@ -15,7 +15,6 @@ use wire::OpenReport;
 
 use crate::cache::{KernelHas, Place};
 use crate::core::{Core, Link};
-use crate::judged::Before;
 use crate::lockop::Closes;
 use crate::log::WriteLog;
 use crate::outputs::{Invalidation, Output};
@@ -151,7 +150,7 @@ impl Core {
             known.attr_out = false;
         }
         inos.retain(|ino| self.known.get(ino).is_some_and(|known| known.pages_out));
-        self.invalidate_changed(purpose, list, inos, &Before::Unknown);
+        self.invalidate_changed(purpose, list, inos, true);
     }
 
     /// The membership has ended: drops what only it made right, counts what is lost, and has the kernel's caches

@@ -14,7 +14,6 @@ use wire::{OpenReport, ToMaster};
 
 use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
-use crate::judged::Before;
 use crate::lost::Unstored;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::view::Rights;
@@ -46,8 +45,6 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct InvalidateJob {
     pub purpose: Purpose,
-    /// Inodes whose attributes or pages it takes back.
-    inodes: Vec<Ino>,
     /// Inodes whose pages it takes back.
     pub pages: Vec<Ino>,
     pub rounds: u32,
@@ -226,26 +223,25 @@ impl Core {
 
     /// Orders an invalidation. Returns the number of the job.
     pub(crate) fn invalidate(&mut self, purpose: Purpose, list: Vec<Invalidation>, pages: Vec<Ino>) -> u64 {
-        self.invalidate_changed(purpose, list, pages, &Before::Recorded)
+        self.invalidate_changed(purpose, list, pages, false)
     }
 
-    /// The same, where the records do not tell what was there until now.
+    /// The same; `is_unknown` where the membership may have ended before.
     pub(crate) fn invalidate_changed(
         &mut self,
         purpose: Purpose,
         list: Vec<Invalidation>,
         pages: Vec<Ino>,
-        before: &Before,
+        is_unknown: bool,
     ) -> u64 {
         for ino in &pages {
             if let Some(known) = self.known.get_mut(ino) {
                 known.note_dropping();
             }
         }
-        let inodes = list.iter().filter_map(Invalidation::recalls).collect();
-        let list = self.wait_for_answers(list, before);
+        let list = self.wait_for_answers(list, is_unknown);
         let job = self.number();
-        self.jobs.insert(job, InvalidateJob { purpose, inodes, pages, rounds: 0, again: None });
+        self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
         job
     }
@@ -295,11 +291,6 @@ impl Core {
         }
         for ino in &done.pages {
             self.wake(WaitKey::PagesGone(*ino));
-        }
-        for ino in &done.inodes {
-            if let Some(known) = self.known.get_mut(ino) {
-                known.recalls = known.recalls.saturating_sub(1);
-            }
         }
         let is_alone = matches!(done.purpose, Purpose::Alone);
         match done.purpose {
