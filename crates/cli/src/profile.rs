@@ -26,15 +26,23 @@ impl Profile {
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| failed(format!("a profile needs perf(1): {error}")))?;
-        let begun = Instant::now();
-        while !file.exists() && begun.elapsed() < PATIENCE {
+        let (begun, mut asleep) = (Instant::now(), 0);
+        // Before it records it looks at all processes, which on a busy machine takes longer than a short benchmark; then it sleeps.
+        while (!file.exists() || asleep < ASLEEP) && begun.elapsed() < PATIENCE {
             if let Ok(Some(status)) = child.try_wait() {
                 return Err(failed(format!("perf(1) ended: {status}")));
             }
             std::thread::sleep(STEP);
+            asleep = if is_asleep(child.id()) { asleep + 1 } else { 0 };
         }
         Ok(Self(child))
     }
+}
+
+/// Whether a process waits for something: state S in proc_pid_stat(5), behind a name in parentheses.
+fn is_asleep(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
 }
 
 impl Drop for Profile {
@@ -51,3 +59,5 @@ impl Drop for Profile {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(10);
+/// Looks in a row at which it sleeps.
+const ASLEEP: u32 = 5;

@@ -78,7 +78,9 @@ fn a_fragmented_file_system_that_is_nearly_full() {
 #[ignore = "measures: run by test.sh with nothing beside"]
 fn two_mounts_that_fight_and_a_starved_daemon() {
     let Some((_alone, scratch)) = ground() else { return };
-    let volume = Volume::mount(&scratch);
+    // On a file system of its own: how full the machine's is does not matter.
+    let Some(mounted) = Mounted::make(&scratch, "ext4") else { return };
+    let volume = Volume::mount(&scratch, &mounted.at.join("volume"));
     let dirs = volume.mounts.each_ref().map(|mount| mount.join("dir"));
     std::fs::create_dir(&dirs[0]).expect("made");
     let [a, b] = dirs.each_ref().map(|dir| text(dir));
@@ -229,7 +231,7 @@ fn doctor(arguments: &[&str]) -> Output {
 fn judged(output: &Output, verdict: &str) -> Json {
     let document: Json =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"));
-    assert_eq!(document["verdict"], verdict, "{document:#}");
+    assert_eq!(document["verdict"], verdict, "{document:#}\n{:#}", document["reasons"]);
     assert_eq!(document["exit_code"].as_i64(), output.status.code().map(i64::from), "{document:#}");
     assert_eq!(output.status.success(), verdict == "healthy", "{document:#}");
     document
@@ -239,11 +241,13 @@ fn reasons(document: &Json) -> String {
     document["reasons"].to_string()
 }
 
-/// A place of its own, and nobody beside: what others do at the same time would be measured.
+/// A place of its own, and nobody beside: what others do at the same time would be measured, what they have left to be stored, too.
 fn ground() -> Option<(MutexGuard<'static, ()>, Scratch)> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock();
-    Some((alone, Scratch::to_mount()?))
+    let scratch = Scratch::to_mount()?;
+    sh("sync").expect("stored");
+    Some((alone, scratch))
 }
 
 fn text(path: &Path) -> &str {
