@@ -144,10 +144,7 @@ impl FjallEngine {
         let mut waits = 0_u32;
         while self.keyspace.sealed_memtable_count() >= 3 || self.keyspace.tree.l0_run_count() >= 20 {
             if waits.is_multiple_of(100) {
-                // Writes nothing; tells whether fjall is poisoned.
-                guarded(During::Write, "waiting for flushes", &self.engine_dir, || {
-                    self.database.persist(PersistMode::Buffer)
-                })?;
+                self.check_background()?;
             }
             if waits == WAITS_MAX {
                 let what = format!("flushes and compactions made no room for {WAITS_MAX} ms");
@@ -157,6 +154,13 @@ impl FjallEngine {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    /// Fails if fjall has poisoned itself. A sync of its own that failed may have been the only one to be told of the failure. Writes nothing.
+    fn check_background(&self) -> Result<()> {
+        guarded(During::Write, "waiting for flushes", &self.engine_dir, || {
+            self.database.persist(PersistMode::Buffer)
+        })
     }
 
     fn write(&self, batch: Batch) -> Result<()> {
@@ -276,7 +280,12 @@ impl Engine for FjallEngine {
         }
         let syncer = &mut *syncer;
         let mark = Mark { seq, generation: self.generation };
-        syncer.journal.sync().and_then(|()| syncer.witness.note(mark)).map_err(|error| self.poison(error))?;
+        syncer
+            .journal
+            .sync()
+            .and_then(|()| self.check_background())
+            .and_then(|()| syncer.witness.note(mark))
+            .map_err(|error| self.poison(error))?;
         syncer.durable = seq;
         Ok(seq)
     }

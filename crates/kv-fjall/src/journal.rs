@@ -14,6 +14,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufReader, Read},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -109,6 +110,27 @@ fn cut(path: &Path, len: u64) -> Result<()> {
     cut().map_err(|source| EngineError::write("cutting the journal's tail", path, source))
 }
 
+/// Writes the first `len` bytes of the newest journal, its batches, to their place again, so that the next sync of it takes them along.
+///
+/// Whoever had it open may have met a sync that failed. What that was to store is in the page cache and reads well, and the kernel calls it stored: no
+/// sync would write it, and a loss of power would take it although the syncs after it succeeded.
+pub(crate) fn store_again(dir: &Path, len: u64) -> Result<()> {
+    let Some((_, newest)) = list(dir)?.pop().filter(|_| len > 0) else { return Ok(()) };
+    let store = || -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(&newest)?;
+        let mut piece = vec![0; STORED_AT_ONCE.min(len) as usize];
+        let mut offset = 0;
+        while offset < len {
+            let bytes = &mut piece[..STORED_AT_ONCE.min(len - offset) as usize];
+            file.read_exact_at(bytes, offset)?;
+            file.write_all_at(bytes, offset)?;
+            offset += bytes.len() as u64;
+        }
+        Ok(())
+    };
+    store().map_err(|source| EngineError::write("storing the journal again", &newest, source))
+}
+
 /// Has fjall begin a new journal when it opens: it takes the newest for the one to write to, and flushes and removes the
 /// others. Afterwards nothing that is in the journals can be lost to a power failure any more, synced before or not: a
 /// hole amid them would be damage.
@@ -134,6 +156,9 @@ pub(crate) fn begin_next(dir: &Path) -> Result<()> {
 ///
 /// `Io`, `Full`: some may be left.
 pub(crate) fn remove_all(dir: &Path) -> Result<()> {
+    // fjall removes journals without a sync of their directory: an older one must not come back when a newer one is gone.
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| EngineError::write("syncing the directory of the journals", dir, source))?;
     for (_, path) in list(dir)? {
         fs::remove_file(&path)
             .and_then(|()| File::open(dir).and_then(|dir| dir.sync_all()))
@@ -316,6 +341,8 @@ impl Reader {
 const TAG_START: u8 = 1;
 const TAG_ITEM: u8 = 2;
 const TAG_END: u8 = 3;
+/// Bytes that are written again at once.
+const STORED_AT_ONCE: u64 = 1 << 20;
 
 /// Whether the journal `id`, open as `file`, is the newest. fjall numbers them without holes and removes the oldest first: as long as
 /// this one has its name, the next is there if it was ever begun.

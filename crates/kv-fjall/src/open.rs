@@ -44,7 +44,10 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         Contents::default()
     } else {
         check_layout(&engine_dir)?;
-        journal::check(&engine_dir, witness.mark())?
+        let contents = journal::check(&engine_dir, witness.mark())?;
+        // The claim's sync, or that before the next journal, makes it durable.
+        journal::store_again(&engine_dir, contents.newest_len)?;
+        contents
     };
     if contents.newest_len >= options.journal_bytes {
         journal::begin_next(&engine_dir)?;

@@ -254,10 +254,10 @@ fn a_journal_with_holes_amid_its_batches_stays_whole() {
     drop(engine);
     let [journal] = &journals(&dir)[..] else { panic!("{:?}", journals(&dir)) };
     make_sparse(journal);
-
-    let engine = open(2);
     let journal = fs::File::open(journal).unwrap();
     assert!(rustix::fs::seek(&journal, SeekFrom::Hole(0)).unwrap() < 256 << 10, "a hole in the second batch");
+
+    let engine = open(2);
     (4..=6).for_each(|byte| put(&engine, &[byte; 100]));
     drop(engine);
     let engine = open(3);

@@ -296,6 +296,34 @@ fn a_forgotten_sync_is_found() {
     }
 }
 
+/// Goal: batches that a sync which failed left in the page cache, and nowhere else, are durable once a later opening has synced anything. Method: an
+/// engine ends without a close; the next opening has written its journal's batches anew before it syncs that journal.
+#[test]
+fn an_opening_stores_what_it_found_in_the_journal() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = common::Scratch::new("again");
+    let options = Options { journal_bytes: 1 << 20, ..OPTIONS };
+    let at = scratch.path().join("disk");
+    fs::create_dir_all(&at).unwrap();
+    let disk = CrashDisk::mount(&at, Image::empty(), 128 << 20).unwrap();
+    let engine = FjallEngine::open(&at.join("meta"), options, Claim::new(1)).unwrap();
+    let mut random = Rng::with_seed(1);
+    for seq in 1..=5 {
+        engine.commit(batch(Seq(seq), &mut random)).unwrap();
+    }
+    drop(engine);
+    let before = disk.position();
+    drop(FjallEngine::open(&at.join("meta"), options, Claim::new(2)).unwrap());
+    let log = disk.finish();
+    let text = log.describe(before, log.len());
+    let of_journal: Vec<&str> = text.lines().filter(|line| line.contains(".jnl")).collect();
+    let first_sync = of_journal.iter().position(|line| line.contains("sync ")).unwrap();
+    let is_start = |line: &&str| line.contains("write ") && line.contains(".jnl 0+");
+    assert!(of_journal[..first_sync].iter().any(is_start), "{of_journal:#?}");
+}
+
 #[test]
 fn without_power_at_any_moment_what_was_synced_is_there_and_a_prefix() {
     crash_everywhere(seed(), 300, 400, Duration::from_secs(40));
