@@ -47,8 +47,8 @@ impl Message for FromMaster {
 /// What happens when the other side reads too slowly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// The sender waits: back-pressure on a node.
-    Wait,
+    /// The sender waits while more than so many bytes do: back-pressure on a node.
+    Wait { beyond: usize },
     /// The connection is given up: a master waits for nobody.
     Fail,
 }
@@ -121,9 +121,13 @@ impl FrameWriter {
 
     fn write(&self, mut frame: Vec<u8>) -> Result<(), SendError> {
         let mut state = self.state.lock();
-        while state.queued_bytes > QUEUED_BYTES_MAX && state.end == End::Open {
+        let most = match self.when_full {
+            WhenFull::Wait { beyond } => beyond,
+            WhenFull::Fail => QUEUED_BYTES_MAX,
+        };
+        while state.queued_bytes > most && state.end == End::Open {
             match self.when_full {
-                WhenFull::Wait => self.changed.wait(&mut state),
+                WhenFull::Wait { .. } => self.changed.wait(&mut state),
                 WhenFull::Fail => return Err(SendError::Full),
             }
         }
@@ -302,7 +306,7 @@ impl FrameReader {
 /// Asked of the system for each direction of a connection.
 const SOCKET_BUFFER_LEN: usize = 4 << 20;
 /// Beyond what the socket holds; a few of the largest frames.
-const QUEUED_BYTES_MAX: usize = 64 << 20;
+pub(crate) const QUEUED_BYTES_MAX: usize = 64 << 20;
 const READ_BUFFER_LEN: usize = 64 << 10;
 /// A larger buffer is given back after use.
 const KEPT_BUFFER_LEN: usize = 256 << 10;
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn frames_arrive_in_order_when_the_socket_is_full() {
-        let (writer, mut reader, thread) = pair(WhenFull::Wait);
+        let (writer, mut reader, thread) = pair(WhenFull::Wait { beyond: QUEUED_BYTES_MAX });
         let count = 200_000;
         let sender = std::thread::spawn({
             let writer = Arc::clone(&writer);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use wire::{FromMaster, ToMaster};
 
 use crate::error::NodeError;
-use crate::frames::{FrameReader, FrameWriter, ReadError, SendError, WhenFull};
+use crate::frames::{FrameReader, FrameWriter, QUEUED_BYTES_MAX, ReadError, SendError, WhenFull};
 use crate::service::{LOCAL, Service};
 use crate::shell::{LinkTask, Shell, Work};
 use crate::threads::spawn;
@@ -112,7 +112,10 @@ fn try_establish(shell: &Arc<Shell>) -> Result<Option<Link>, NodeError> {
     }
     match shell.volume.connect(MASTER_SOCKET) {
         Ok(stream) => {
-            let writer = FrameWriter::new(&stream, WhenFull::Wait, Arc::clone(&shell.metrics))
+            // All that the log holds may wait for a master that stands still: whoever hands it on is not to.
+            let log = usize::try_from(shell.options.log_memory_bytes).unwrap_or(usize::MAX);
+            let when_full = WhenFull::Wait { beyond: log.saturating_mul(2).max(QUEUED_BYTES_MAX) };
+            let writer = FrameWriter::new(&stream, when_full, Arc::clone(&shell.metrics))
                 .map_err(|source| NodeError::io("use a socket", source))?;
             Ok(Some(Link::Socket(Socket { stream, writer: Arc::new(writer) })))
         }
@@ -180,6 +183,7 @@ fn read(shell: &Shell, link: &Link, mut reader: FrameReader) {
 
 /// The thread that keeps a link to a master. Ends with the node, or when the volume cannot be used any more.
 pub(crate) fn keep(shell: &Arc<Shell>) {
+    let mut last_try: Option<Instant> = None;
     loop {
         match shell.next_link_task() {
             LinkTask::End => return,
@@ -190,7 +194,14 @@ pub(crate) fn keep(shell: &Arc<Shell>) {
                 }
                 shell.pause(PAUSE_FAILED);
             }
-            LinkTask::Establish => replace(shell),
+            LinkTask::Establish => {
+                // A master that accepts and hangs up is short of something, and is not to be asked again at once.
+                if last_try.is_some_and(|at| at.elapsed() < PAUSE_MAX) && !shell.pause(PAUSE_MAX) {
+                    continue;
+                }
+                last_try = Some(Instant::now());
+                replace(shell);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use fuse::mount::{Mount, MountMethod, Unmount};
 use fuse::{RingUse, Session, SessionEnd, SessionError};
 use guard::{End, Keeper};
 use obs::Metrics;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::system::uname;
 use types::Micros;
 use vfs::Outdated;
@@ -42,8 +43,20 @@ use crate::utab::UtabLine;
 /// [`NodeError::Lost`] and [`NodeError::NotFlushed`] if not everything that was written reached the volume.
 pub fn mount(request: MountRequest, ready: Box<dyn FnOnce()>) -> Result<(), NodeError> {
     let signals = Arc::new(Signals::block().map_err(|source| NodeError::io("block signals", source))?);
+    raise_file_limit();
     check_mountpoint(&request.mountpoint)?;
     Node::start(&request, signals)?.serve(ready)
+}
+
+/// Tables of metadata, segments and connections stay open: the 1,024 files that a shell allows are too few for a large volume.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(FILES_OPEN, |most| most.min(FILES_OPEN));
+    if limit.current.is_some_and(|current| current < wanted)
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
+    {
+        log::warn!("the limit of open files stays at {:?}: {error}", limit.current);
+    }
 }
 
 /// A node, mounted or not.
@@ -408,7 +421,7 @@ fn identity(mount: &Mount) -> Identity {
     let pid = std::process::id();
     Identity {
         pid,
-        pid_start: process::start_time(pid).unwrap_or(0),
+        pid_start: process::stamp(pid),
         host: uname().nodename().to_string_lossy().into_owned(),
         mountpoint: mount.mountpoint().to_string_lossy().into_owned(),
         device: format!("{DEVICE_MAJOR}:{}", mount.device_minor()),
@@ -444,6 +457,7 @@ fn raise_read_ahead(minor: u32) {
 /// Device numbers of file systems without a device.
 const DEVICE_MAJOR: u32 = 0;
 const READ_AHEAD_KB: &str = "4096";
+const FILES_OPEN: u64 = 65_536;
 /// Threads that read segments.
 const READERS: usize = 4;
 /// How long a mount waits for another process that is becoming master: it may have journals to read.

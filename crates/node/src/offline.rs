@@ -157,7 +157,8 @@ impl Offline {
         let mut living = None;
         kv::scan_all(&*self.engine, KeyRange::new(start, end), |(key, value)| {
             if let Ok(member) = meta::value_decode::<MemberRecord>(&key, &value) {
-                let is_dead = member.pid_start == 0 || process::is_gone(member.pid, member.pid_start);
+                let is_dead =
+                    !process::can_be_told(member.pid_start) || process::is_gone(member.pid, member.pid_start);
                 if !is_dead {
                     living = Some(OfflineError::MemberLives { label: member.label, pid: member.pid });
                 }

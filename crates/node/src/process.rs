@@ -1,27 +1,40 @@
 //! Whether other processes live.
+//!
+//! A number names a process within one namespace of such numbers (pid_namespaces(7)): a container has its own, and does not see those of
+//! other containers. So what is recorded of a process has the namespace in which it was seen, and says nothing in another.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 /// A process that can be asked whether it still lives, whatever its number is given to later.
 #[derive(Debug)]
 pub(crate) struct Process {
+    /// Its number, 0 if it is in a namespace out of sight.
     pub pid: u32,
-    /// Start time in clock ticks; 0 if it could not be read.
+    /// The namespace of numbers and the start time, as [`stamp`] puts them; 0 if they could not be read.
     pub start: u64,
     pidfd: Option<OwnedFd>,
 }
 
 impl Process {
-    /// The process `pid`, which lives now.
-    pub fn of(pid: Pid) -> Self {
+    /// The process at the other end of a socket, which lives now, and its user.
+    pub fn behind(socket: &impl AsFd) -> io::Result<(Self, u32)> {
+        let credentials = getsockopt(socket, PeerCredentials)?;
+        let Some(pid) = Pid::from_raw(credentials.pid()) else {
+            return Ok((Self { pid: 0, start: 0, pidfd: None }, credentials.uid()));
+        };
         let number = pid.as_raw_nonzero().get().unsigned_abs();
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok();
-        Self { pid: number, start: start_time(number).unwrap_or(0), pidfd }
+        Ok((Self { pid: number, start: stamp(number), pidfd }, credentials.uid()))
     }
 
     /// Whether its end can be waited for.
@@ -40,16 +53,52 @@ impl Process {
     }
 }
 
-/// Whether the process `pid` that started at `start` is gone.
-pub(crate) fn is_gone(pid: u32, start: u64) -> bool {
-    // Without its start time a number says nothing.
-    start != 0 && start_time(pid) != Some(start)
+/// Whether the process `pid` with this stamp is gone for certain.
+pub(crate) fn is_gone(pid: u32, stamp: u64) -> bool {
+    let is_another = |start: Option<u64>| start.map(|start| start & START_MASK) != Some(stamp & START_MASK);
+    can_be_told(stamp) && start_time(pid).is_ok_and(is_another)
 }
+
+/// Whether a process with this stamp could be seen from here.
+pub(crate) fn can_be_told(stamp: u64) -> bool {
+    // Of earlier versions there is no namespace; without a start time a number says nothing.
+    let namespace = stamp >> START_BITS;
+    stamp != 0 && (namespace == 0 || namespace == own_namespace())
+}
+
+/// What tells the process `pid` of this namespace from others of its number: the namespace in the upper 24 bits, and its start time below. 0 for
+/// none.
+pub(crate) fn stamp(pid: u32) -> u64 {
+    let start = start_time(pid).ok().flatten();
+    start.map_or(0, |start| own_namespace() << START_BITS | start & START_MASK)
+}
+
+/// The namespace of process numbers that this process is in, in 24 bits.
+fn own_namespace() -> u64 {
+    static OWN: OnceLock<u64> = OnceLock::new();
+    *OWN.get_or_init(|| fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino() & 0xff_ffff))
+}
+
+/// Clock ticks fill them in 300 years.
+const START_BITS: u32 = meta::MemberRecord::START_BITS;
+const START_MASK: u64 = (1 << START_BITS) - 1;
 
 /// Start time of the living process `pid` in clock ticks since the machine started; `None` for none and for
 /// one that has ended and only waits to be collected.
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+///
+/// # Errors
+///
+/// It cannot be told: descriptors or memory are short, or the process is not shown to this user (`hidepid`, proc(5)).
+fn start_time(pid: u32) -> io::Result<Option<u64>> {
+    let error = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => return Ok(parse_start_time(&stat)),
+        Err(error) => error,
+    };
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    match number.map(test_kill_process) {
+        Some(Err(Errno::SRCH)) | None => Ok(None),
+        Some(_) => Err(error),
+    }
 }
 
 /// Fields as in proc_pid_stat(5); the second is a name in parentheses that may hold anything.
@@ -67,6 +116,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_who_is_gone_for_certain_is_gone() {
+        let own = std::process::id();
+        assert!(!is_gone(own, stamp(own)));
+        assert!(is_gone(own, stamp(own) ^ 1), "another had the number");
+        // Numbers end below.
+        assert!(is_gone(i32::MAX as u32, stamp(own)));
+        assert!(!is_gone(i32::MAX as u32, 0), "of which nothing is known");
+    }
+
+    #[test]
     fn a_name_with_blanks_and_parentheses_does_not_shift_fields() {
         let stat = "12 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21";
         assert_eq!(parse_start_time(stat), Some(4711));
@@ -77,11 +136,16 @@ mod tests {
     #[test]
     fn this_process_lives_and_another_of_its_number_does_not() {
         let pid = std::process::id();
-        let start = start_time(pid).expect("we live");
-        assert!(!is_gone(pid, start));
-        assert!(is_gone(pid, start + 1));
-        assert!(is_gone(u32::MAX, 1));
+        let stamp = stamp(pid);
+        assert!(can_be_told(stamp) && !is_gone(pid, stamp));
+        assert!(is_gone(pid, stamp + 1));
+        assert!(is_gone(u32::MAX, stamp) && is_gone(u32::MAX, 1));
         assert!(!is_gone(u32::MAX, 0), "nothing is known of it");
-        assert!(!Process::of(rustix::process::getpid()).dies_within(Duration::ZERO));
+        assert!(!is_gone(u32::MAX, stamp ^ 1 << START_BITS), "it may live in another namespace");
+        let (here, there) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let (process, user) = Process::behind(&here).expect("it has credentials");
+        assert_eq!((process.pid, process.start, user), (pid, stamp, rustix::process::getuid().as_raw()));
+        assert!(!process.dies_within(Duration::ZERO));
+        drop(there);
     }
 }

@@ -18,7 +18,6 @@ use master::{AccountStatus, Master, MasterError, MemberStatus, Output, PeerId};
 use meta::{Limits, SegmentRange};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
-use rustix::net::sockopt::socket_peercred;
 use types::{Account, Epoch, Ino, Micros, SegmentId};
 use volume::{Listener, MasterLock, Volume};
 use wire::{FromMaster, ToMaster};
@@ -342,17 +341,16 @@ impl Service {
 
     /// The thread of one connection. Ends with it.
     fn serve(self: &Arc<Self>, shell: &Shell, stream: UnixStream) {
-        let credentials = match socket_peercred(&stream) {
-            Ok(credentials) => credentials,
+        let (process, uid) = match Process::behind(&stream) {
+            Ok(found) => found,
             Err(error) => return log::error!("a connection without credentials is dropped: {error}"),
         };
-        let (pid, uid) = (credentials.pid.as_raw_nonzero(), credentials.uid.as_raw());
+        let pid = process.pid;
         if uid != 0 && uid != self.owner {
             return log::warn!(
                 "process {pid} of user {uid} may not use the volume; its connection is closed"
             );
         }
-        let process = Process::of(credentials.pid);
         let peer = PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed));
         let writer = match FrameWriter::new(&stream, WhenFull::Fail, Arc::clone(&self.metrics)) {
             Ok(writer) => Arc::new(writer),

@@ -7,6 +7,7 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Mounted, Scratch, wait_until};
@@ -97,6 +98,25 @@ fn load(own: &Mounted, other: &Mounted, name: &str) {
     fs::remove_file(root.join("f4")).unwrap();
 }
 
+/// Both nodes make names in one directory at once, until they take turns there.
+fn take_turns(a: &Mounted, b: &Mounted) {
+    fs::create_dir(a.path("both")).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (mounted, name) in [(a, "a"), (b, "b")] {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let names = (0..100_000).take_while(|_| !is_over.load(Ordering::Relaxed));
+                names.for_each(|n| drop(File::create(mounted.path(&format!("both/{name}{n}"))).unwrap()));
+            });
+        }
+        wait_until("turns to be taken", || {
+            a.stat("turns_caught_up_total") > 0 && b.stat("turns_caught_up_total") > 0
+        });
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
 /// What was recorded of a metric on both nodes.
 fn recorded(stats: &[Value], name: &str, shape: Shape) -> f64 {
     let of = |stat: &Value| {
@@ -120,6 +140,7 @@ fn a_mixed_load_moves_every_metric() {
     let (a, b) = (scratch.mount("a"), scratch.mount("b"));
     load(&a, &b, "of-a");
     load(&b, &a, "of-b");
+    take_turns(&a, &b);
     for (mounted, name) in [(&a, "of-a"), (&b, "of-b")] {
         fs::remove_dir_all(mounted.path(name)).unwrap();
         File::open(&mounted.root).unwrap().sync_all().unwrap();
