@@ -1,8 +1,9 @@
 //! Everything that the engine holds, read once and boiled down to what the rules compare.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use chunk::{ExtentMap, SegmentStore};
+use chunk::{Extent, ExtentMap, SegmentStore};
 use kv::{Engine, Pace, RESERVED_KEY};
 use meta::{
     Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, Limits, MemberRecord,
@@ -226,7 +227,13 @@ impl Facts {
             }
             Key::ExtentPage(ino, page) => {
                 if let Some(map) = self.decode::<ExtentMap>(key, value) {
-                    self.take_page(ino, page, &map, options);
+                    self.take_page(typed, ino, span_of(page, Body::PAGE_SPAN), &map, options);
+                }
+            }
+            // Of an earlier version of the format; the next mount takes it over.
+            Key::WideExtentPage(ino, page) => {
+                if let Some(map) = self.decode::<ExtentMap>(key, value) {
+                    self.take_page(typed, ino, span_of(page, Body::WIDE_PAGE_SPAN), &map, options);
                 }
             }
             Key::Xattrs(ino) => {
@@ -393,11 +400,9 @@ impl Facts {
         }
     }
 
-    fn take_page(&mut self, ino: Ino, page: u64, map: &ExtentMap, options: &Options<'_>) {
-        let key = Key::ExtentPage(ino, page);
-        let start = page.saturating_mul(Body::PAGE_SPAN);
-        let end = start.saturating_add(Body::PAGE_SPAN);
-        if map.is_empty() || map.iter().any(|extent| extent.file_offset() < start || extent.end() > end) {
+    fn take_page(&mut self, key: Key, ino: Ino, span: Range<u64>, map: &ExtentMap, options: &Options<'_>) {
+        let is_outside = |extent: &Extent| extent.file_offset() < span.start || extent.end() > span.end;
+        if map.is_empty() || map.iter().any(is_outside) {
             let what = "it is empty, or has extents of another page".to_owned();
             self.report.add(FaultKind::BadRecord, key, Some(ino), what);
         }
@@ -453,12 +458,19 @@ impl Attr {
     }
 }
 
+/// Bytes of a file that its page of this number describes.
+fn span_of(page: u64, span: u64) -> Range<u64> {
+    let start = page.saturating_mul(span);
+    start..start.saturating_add(span)
+}
+
 /// The inode that a key is about.
 pub(crate) fn ino_of(key: Key) -> Option<Ino> {
     match key {
         Key::Inode(ino)
         | Key::Content(ino)
         | Key::ExtentPage(ino, _)
+        | Key::WideExtentPage(ino, _)
         | Key::Xattrs(ino)
         | Key::Orphan(ino) => Some(ino),
         Key::Entry(dir, _) => Some(dir),

@@ -161,6 +161,7 @@ impl Records {
             Key::Member(_) => counts.members += 1,
             Key::Content(_)
             | Key::ExtentPage(..)
+            | Key::WideExtentPage(..)
             | Key::Xattrs(_)
             | Key::OpResult(..)
             | Key::Segment(_)
@@ -188,7 +189,7 @@ fn extents_of(typed: Key, key: &[u8], value: &[u8]) -> Result<Option<(Ino, Exten
             }
         }
         Key::Content(ino) => of_content(ino, value_decode(key, value)?),
-        Key::ExtentPage(ino, _) => Some((ino, value_decode(key, value)?)),
+        Key::ExtentPage(ino, _) | Key::WideExtentPage(ino, _) => Some((ino, value_decode(key, value)?)),
         Key::Inode(_) => value_decode::<StoredInode>(key, value).map(|_| None)?,
         Key::Xattrs(_) => value_decode::<Vec<(Name, Box<[u8]>)>>(key, value).map(|_| None)?,
         Key::Orphan(_) => value_decode::<OrphanRecord>(key, value).map(|_| None)?,

@@ -218,7 +218,7 @@ impl Actor {
             ReadLink(path) => Request::ReadLink { ino: ino(path)? },
             SetXattr(path, len) => {
                 let (name, value) = (b"user.x"[..].into(), vec![7; len].into());
-                Request::SetXattr { ino: ino(path)?, name, value, mode: XattrMode::Any }
+                Request::SetXattr { ino: ino(path)?, name, value, mode: XattrMode::Any, only_owner: None }
             }
             GetXattr(path) => Request::GetXattr { ino: ino(path)?, name: b"user.x"[..].into() },
             Lock(path) => {

@@ -12,7 +12,7 @@ use types::{Charge, Decode, Encode, Ino, NodeId, SegmentId};
 use crate::change::Change;
 use crate::keys::Key;
 use crate::record::{Content, StoredInode};
-use crate::store::{Damage, ReadFailure, StoreRead, value_decode, value_encode};
+use crate::store::{Damage, KeyText, ReadFailure, StoreRead, value_decode, value_encode};
 use crate::volume::{OrphanRecord, RedoRecord, SegmentRecord, Totals, UsageRecord, live_bytes_of};
 
 /// A key and its new value; `None` removes it.
@@ -23,8 +23,8 @@ pub type Write = (Vec<u8>, Option<Vec<u8>>);
 pub struct Applied {
     /// In key order, each key once.
     pub writes: Vec<Write>,
-    /// Sums that fell below zero and were kept there, and deleted extent pages that could not be read, whose
-    /// space is lost until a check. Worth a warning, no reason to refuse.
+    /// Sums that fell below zero and were kept there, what could not be read of what they add to, and deleted extent pages that could not
+    /// be read, whose space is lost until a check. Worth a warning, no reason to refuse: whoever made a change cannot take it back.
     pub damage: Vec<Damage>,
 }
 
@@ -125,14 +125,26 @@ impl<S: StoreRead> Applier<'_, S> {
     /// A sum that cannot be read stays as it is, damaged: changes that add to it must go on, and to begin anew would
     /// make a segment look empty.
     fn read_sum<T: Decode>(&mut self, key: Key, new: T) -> Result<Option<T>, ReadFailure> {
-        match self.read(key) {
-            Ok(sum) => Ok(Some(sum.unwrap_or(new))),
-            Err(ReadFailure::Damaged(damage)) => {
-                self.damage.push(damage);
-                Ok(None)
+        let sum = self.read(key);
+        Ok(self.unless_damaged(&key.to_vec(), sum)?.map(|sum| sum.unwrap_or(new)))
+    }
+
+    /// What was read under a key, or from it on; `None`, noted, where that is damaged.
+    fn unless_damaged<T>(
+        &mut self,
+        key: &[u8],
+        read: Result<T, ReadFailure>,
+    ) -> Result<Option<T>, ReadFailure> {
+        let damage = match read {
+            Ok(read) => return Ok(Some(read)),
+            Err(ReadFailure::Damaged(damage)) => damage,
+            Err(ReadFailure::Store(failure)) if failure.is_damage() => {
+                Damage::Unreadable { key: KeyText(key.to_vec()), cause: failure.cause() }
             }
-            Err(failure @ ReadFailure::Store(_)) => Err(failure),
-        }
+            Err(failure @ ReadFailure::Store(_)) => return Err(failure),
+        };
+        self.damage.push(damage);
+        Ok(None)
     }
 
     /// Adds to the volume's totals and to the accounts. An account that uses nothing has no record.
@@ -186,7 +198,8 @@ impl<S: StoreRead> Applier<'_, S> {
         get: impl Fn(&Self, &[u8]) -> Result<Option<Vec<u8>>, ReadFailure>,
     ) -> Result<Option<(Charge, i64)>, ReadFailure> {
         let (inode_key, content_key) = (Key::Inode(ino).to_vec(), Key::Content(ino).to_vec());
-        let Some(value) = get(self, &inode_key)? else { return Ok(None) };
+        let value = get(self, &inode_key);
+        let Some(value) = self.unless_damaged(&inode_key, value)?.flatten() else { return Ok(None) };
         let attr = match value_decode(&inode_key, &value) {
             Ok(StoredInode::Own { attr }) => attr,
             Ok(StoredInode::Covered { .. } | StoredInode::Directory { .. }) => return Ok(None),
@@ -195,8 +208,9 @@ impl<S: StoreRead> Applier<'_, S> {
                 return Ok(None);
             }
         };
-        let bytes = match get(self, &content_key)?.map(|value| value_decode::<Content>(&content_key, &value))
-        {
+        let value = get(self, &content_key);
+        let value = self.unless_damaged(&content_key, value)?.flatten();
+        let bytes = match value.map(|value| value_decode::<Content>(&content_key, &value)) {
             Some(Ok(content)) => content.body.stored_bytes() as i64,
             None => 0,
             Some(Err(damage)) => {
@@ -215,8 +229,18 @@ impl<S: StoreRead> Applier<'_, S> {
     fn sum_live(&mut self) -> Result<(), ReadFailure> {
         for (segment, bytes) in std::mem::take(&mut self.live) {
             let key = Key::Segment(segment);
+            let record = match self.read(key) {
+                // What cannot be read now may be read later, without what is added here: then it must not look emptier than it is.
+                Err(ReadFailure::Store(failure)) if failure.is_damage() => {
+                    let failed: Result<(), _> = Err(ReadFailure::Store(failure));
+                    self.unless_damaged(&key.to_vec(), failed)?;
+                    self.put(key, &SegmentRecord { writer: self.writer, live_bytes: FULL });
+                    continue;
+                }
+                read => self.unless_damaged(&key.to_vec(), read)?,
+            };
             let new = SegmentRecord { writer: self.writer, live_bytes: 0 };
-            let Some(record) = self.read_sum(key, new)? else { continue };
+            let Some(record) = record.map(|record| record.unwrap_or(new)) else { continue };
             let live_bytes = self.add(key, record.live_bytes, bytes);
             self.put(key, &SegmentRecord { live_bytes, ..record });
         }
@@ -253,26 +277,31 @@ impl<S: StoreRead> Applier<'_, S> {
     }
 
     /// The pages that are there after the changes so far.
-    fn pages(&self, ino: Ino, from_page: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, ReadFailure> {
+    fn pages(&mut self, ino: Ino, from_page: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, ReadFailure> {
         let mut start = Key::ExtentPage(ino, from_page).to_vec();
         let (_, end) = Key::extent_pages(ino);
-        let written: Vec<_> = self.writes.range(start.clone()..end.clone()).collect();
+        let written = self.writes.range(start.clone()..end.clone());
+        let written: Vec<_> = written.map(|(key, value)| (key.clone(), value.clone())).collect();
         let mut pages = BTreeMap::new();
         loop {
-            let found = self.store.scan(&start, &end, SCAN_CHUNK)?;
+            let found = self.store.scan(&start, &end, SCAN_CHUNK).map_err(ReadFailure::from);
+            // What is not seen stays, and takes room until a check.
+            let found = self.unless_damaged(&start, found)?.unwrap_or_default();
             let Some((last, _)) = found.last() else { break };
             start = [last.as_slice(), &[0]].concat();
             pages.extend(found);
         }
         for (key, value) in written {
             match value {
-                Some(value) => pages.insert(key.clone(), value.clone()),
-                None => pages.remove(key),
+                Some(value) => pages.insert(key, value),
+                None => pages.remove(&key),
             };
         }
         Ok(pages)
     }
 }
 
+/// What a segment's live bytes count as that are not known: no more is there, and of what is taken away something is left.
+const FULL: u64 = chunk::SEGMENT_LEN;
 /// Extent pages read at once.
 const SCAN_CHUNK: usize = 64;

@@ -178,7 +178,50 @@ codec_enum!(Change, "change", {
     19 => DeleteRedo { segment, offset },
 });
 
+/// What a change writes: of two that write the same the later one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChangeKey {
+    /// An entry of a directory, by its cookie.
+    Entry(Ino, u64),
+    /// The record of an inode.
+    Inode(Ino),
+    /// The content of an inode with keys of its own.
+    Content(Ino),
+    /// A page of extents.
+    Page(Ino, u64),
+    /// All pages of extents from one on.
+    Pages(Ino, u64),
+    /// Spilled extended attributes.
+    Xattrs(Ino),
+    /// An inode without a name.
+    Orphan(Ino),
+    /// Bytes kept of a segment.
+    Redo(SegmentId, u64),
+}
+
 impl Change {
+    /// What it writes; `None` for sums, and for what writes nothing.
+    pub fn key(&self) -> Option<ChangeKey> {
+        Some(match self {
+            Self::PutEntry { parent, cookie, .. } | Self::DeleteEntry { parent, cookie, .. } => {
+                ChangeKey::Entry(*parent, cookie.0)
+            }
+            Self::PutPlacement { ino, .. }
+            | Self::PutDirectory { ino, .. }
+            | Self::PutAttr { ino, .. }
+            | Self::DeleteInode { ino, .. } => ChangeKey::Inode(*ino),
+            Self::PutContent { ino, .. } | Self::DeleteContent { ino } => ChangeKey::Content(*ino),
+            Self::PutExtentPage { ino, page, .. } => ChangeKey::Page(*ino, *page),
+            Self::DeleteExtentPages { ino, from_page, .. } => ChangeKey::Pages(*ino, *from_page),
+            Self::PutXattrs { ino, .. } => ChangeKey::Xattrs(*ino),
+            Self::PutOrphan { ino, .. } | Self::DeleteOrphan { ino } => ChangeKey::Orphan(*ino),
+            Self::PutRedo { segment, offset, .. } | Self::DeleteRedo { segment, offset } => {
+                ChangeKey::Redo(*segment, *offset)
+            }
+            Self::AddUsage { .. } | Self::AddLive { .. } | Self::Owner { .. } => return None,
+        })
+    }
+
     /// The resource that the changed keys belong to; `None` for sums, orphan records and what is kept of segments, which commute, and for what changes none.
     pub fn resource(&self) -> Option<ResourceId> {
         match self {

@@ -39,7 +39,9 @@ pub enum KeyKind {
     /// Bytes of a segment that may not be durable there yet.
     Redo = b'w',
     /// One page of a file's extents.
-    ExtentPage = b'x',
+    ExtentPage = b'p',
+    /// The same in volumes of versions 1 to 3, each of [`crate::Body::WIDE_PAGE_SPAN`] bytes.
+    WideExtentPage = b'x',
 }
 
 /// A typed key.
@@ -51,8 +53,10 @@ pub enum Key {
     Inode(Ino),
     /// `f ino`
     Content(Ino),
-    /// `x ino page`
+    /// `p ino page`
     ExtentPage(Ino, u64),
+    /// `x ino page`
+    WideExtentPage(Ino, u64),
     /// `a ino`
     Xattrs(Ino),
     /// `o ino`
@@ -91,6 +95,7 @@ impl Key {
             Self::Inode(ino) => key(KeyKind::Inode, &[ino.0]),
             Self::Content(ino) => key(KeyKind::Content, &[ino.0]),
             Self::ExtentPage(ino, page) => key(KeyKind::ExtentPage, &[ino.0, page]),
+            Self::WideExtentPage(ino, page) => key(KeyKind::WideExtentPage, &[ino.0, page]),
             Self::Xattrs(ino) => key(KeyKind::Xattrs, &[ino.0]),
             Self::Orphan(ino) => key(KeyKind::Orphan, &[ino.0]),
             Self::Member(node) => key(KeyKind::Member, &[u64::from(node.0)]),
@@ -117,7 +122,8 @@ impl Key {
             b'e' => (Self::Entry(Ino(number(0)?), Cookie(number(1)?)), 2),
             b'i' => (Self::Inode(Ino(number(0)?)), 1),
             b'f' => (Self::Content(Ino(number(0)?)), 1),
-            b'x' => (Self::ExtentPage(Ino(number(0)?), number(1)?), 2),
+            b'p' => (Self::ExtentPage(Ino(number(0)?), number(1)?), 2),
+            b'x' => (Self::WideExtentPage(Ino(number(0)?), number(1)?), 2),
             b'a' => (Self::Xattrs(Ino(number(0)?)), 1),
             b'o' => (Self::Orphan(Ino(number(0)?)), 1),
             b'n' => (Self::Member(node(0)?), 1),
@@ -155,6 +161,11 @@ impl Key {
         end.push(0);
         (start, end)
     }
+
+    /// Keys of those of these numbers.
+    pub fn extent_pages_in(ino: Ino, pages: &std::ops::Range<u64>) -> (Vec<u8>, Vec<u8>) {
+        (Self::ExtentPage(ino, pages.start).to_vec(), Self::ExtentPage(ino, pages.end).to_vec())
+    }
 }
 
 fn numbers_of(account: Account) -> [u64; 2] {
@@ -184,6 +195,7 @@ mod tests {
             Key::Entry(Ino(1), Cookie(1 << 40)),
             Key::Entry(Ino(300), Cookie(257)),
             Key::Inode(Ino(7)),
+            Key::ExtentPage(Ino(2), 3),
             Key::OpResult(NodeId(3), OpSeq(9)),
             Key::Segment(SegmentId(5)),
             Key::Totals,
@@ -191,7 +203,7 @@ mod tests {
             Key::Usage(Account::Tree(2)),
             Key::Volume,
             Key::Redo(SegmentId(5), 1 << 20),
-            Key::ExtentPage(Ino(2), 3),
+            Key::WideExtentPage(Ino(2), 3),
         ];
         let bytes: Vec<_> = keys.iter().map(|k| k.to_vec()).collect();
         assert!(bytes.is_sorted());

@@ -20,7 +20,7 @@ mod view;
 mod volume;
 
 pub use apply::{Applied, ApplyError, Write, apply};
-pub use change::Change;
+pub use change::{Change, ChangeKey};
 pub use cookie::{COOKIE_DOT, COOKIE_DOTDOT, Cookie, CookieKey};
 pub use error::FsError;
 pub use keys::{Key, KeyKind};

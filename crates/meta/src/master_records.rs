@@ -1,6 +1,6 @@
 //! The master's own records. `docs/format/metadata.md` lists them.
 
-use types::{BatchSeq, CodecError, Decode, Decoder, Encode, Encoder, Epoch, SegmentId, codec_struct};
+use types::{BatchSeq, CodecError, Decode, Decoder, Encode, Encoder, Epoch, Micros, SegmentId, codec_struct};
 
 use crate::change::Change;
 use crate::error::FsError;
@@ -17,6 +17,8 @@ pub struct VolumeRecord {
     pub next_inode: u64,
     /// First segment that no node has.
     pub next_segment: u64,
+    /// The longest lease that a member may have; 0 in volumes of versions 1 to 3.
+    pub lease: Micros,
 }
 
 impl VolumeRecord {
@@ -24,17 +26,20 @@ impl VolumeRecord {
     pub const EPOCH_MAX: u64 = u32::MAX as u64 / 2;
     /// Largest incarnation.
     pub const NODE_MAX: u32 = u32::MAX / 2;
+    /// Longest lease: a day.
+    pub const LEASE_MAX: Micros = Micros(86_400_000_000);
     /// Largest number of an inode or segment: whoever counts on from it overflows nothing.
     pub const NUMBER_MAX: u64 = 1 << 62;
 }
 
 impl Encode for VolumeRecord {
     fn encode(&self, out: &mut Encoder) {
-        let Self { epoch, next_node, next_inode, next_segment } = self;
+        let Self { epoch, next_node, next_inode, next_segment, lease } = self;
         epoch.encode(out);
         next_node.encode(out);
         next_inode.encode(out);
         next_segment.encode(out);
+        lease.0.encode(out);
     }
 }
 
@@ -45,12 +50,14 @@ impl Decode for VolumeRecord {
             next_node: u32::decode(input)?,
             next_inode: u64::decode(input)?,
             next_segment: u64::decode(input)?,
+            lease: Micros(if input.remaining() == 0 { 0 } else { u64::decode(input)? }),
         };
         for (what, value, max) in [
             ("epoch", record.epoch.0, Self::EPOCH_MAX),
             ("next node", u64::from(record.next_node), u64::from(Self::NODE_MAX)),
             ("next inode", record.next_inode, Self::NUMBER_MAX),
             ("next segment", record.next_segment, Self::NUMBER_MAX),
+            ("lease", record.lease.0, Self::LEASE_MAX.0),
         ] {
             if value > max {
                 return Err(CodecError::OutOfRange { what, value });
@@ -65,7 +72,8 @@ impl Decode for VolumeRecord {
 pub struct MemberRecord {
     /// Its process.
     pub pid: u32,
-    /// That process' start, in clock ticks.
+    /// The namespace of process numbers in which that was seen, above [`START_BITS`](Self::START_BITS), and the process' start in clock ticks
+    /// below; 0 if they could not be seen.
     pub pid_start: u64,
     /// Host and mount point.
     pub label: String,
@@ -75,6 +83,11 @@ pub struct MemberRecord {
     pub batch: BatchSeq,
     /// Segments that it has reserved and not disowned, ascending.
     pub segments: Vec<SegmentRange>,
+}
+
+impl MemberRecord {
+    /// Bits of a process' start.
+    pub const START_BITS: u32 = 40;
 }
 
 codec_struct!(MemberRecord { pid, pid_start, label, device, batch, segments });

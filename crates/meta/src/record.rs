@@ -273,10 +273,12 @@ impl Body {
     /// Extents up to this many stay in the record.
     pub const EXTENTS_EMBEDDED_MAX: usize = 32;
     /// Extents of one page from which on it is stored anew in few. A page has but a few more of them, ever: so
-    /// it fits a message.
-    pub const PAGE_EXTENTS_MAX: usize = 8192;
+    /// it fits a message, and each fsync logs no more.
+    pub const PAGE_EXTENTS_MAX: usize = 1024;
     /// Bytes of a file that one page of extents describes. No extent crosses a page.
-    pub const PAGE_SPAN: u64 = 16 << 20;
+    pub const PAGE_SPAN: u64 = 1 << 20;
+    /// The same in volumes of versions 1 to 3.
+    pub const WIDE_PAGE_SPAN: u64 = 16 << 20;
 
     /// Bytes stored for the file, as `st_blocks` counts them.
     pub fn stored_bytes(&self) -> u64 {

@@ -25,12 +25,31 @@ pub trait StoreRead {
 /// A failure of the store itself.
 #[derive(Debug, Error)]
 #[error("metadata store failed")]
-pub struct StoreError(#[source] Box<dyn Error + Send + Sync>);
+pub struct StoreError {
+    #[source]
+    cause: Box<dyn Error + Send + Sync>,
+    is_damage: bool,
+}
 
 impl StoreError {
     /// Wraps the store's own error.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(cause.into())
+        Self { cause: cause.into(), is_damage: false }
+    }
+
+    /// As [`new`](Self::new), where what was asked for is damaged: to ask again is of no use, and the rest of the store can be read.
+    pub fn damaged(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { cause: cause.into(), is_damage: true }
+    }
+
+    /// The store's own error, as text.
+    pub(crate) fn cause(&self) -> String {
+        self.cause.to_string()
+    }
+
+    /// Whether a part of the store is damaged.
+    pub fn is_damage(&self) -> bool {
+        self.is_damage
     }
 }
 
@@ -44,6 +63,14 @@ pub enum Damage {
         key: KeyText,
         /// What is wrong.
         cause: CodecError,
+    },
+    /// The store cannot read the part of it where the record is, or others from there on are.
+    #[error("record {key} cannot be read: {cause}")]
+    Unreadable {
+        /// Where.
+        key: KeyText,
+        /// What the store says.
+        cause: String,
     },
     /// A record that another one names is not there.
     #[error("record {key} is missing")]

@@ -9,8 +9,9 @@ use crate::error::VolumeError;
 use std::path::Path;
 
 /// Highest format version that this program reads, and the one it writes. Earlier ones are read too: the metadata of version 1 lack what
-/// version 2 counts for quotas, which the first master adds; those of version 2 have no bytes of segments in them.
-pub const FORMAT_VERSION: u32 = 3;
+/// version 2 counts for quotas, which the first master adds; those of version 2 have no bytes of segments in them; those of version 3 have
+/// extents in wider pages, which the first master divides.
+pub const FORMAT_VERSION: u32 = 4;
 
 /// Random identity of a volume, shown as a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

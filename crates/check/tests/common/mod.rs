@@ -58,7 +58,13 @@ impl Volume {
         let mut writer = SegmentWriter::new(config, std::sync::Arc::new(store.clone()));
         writer.add_segments((1..10).map(SegmentId));
         let mut volume = Self { disk, engine, store, writer };
-        let record = VolumeRecord { epoch: Epoch(1), next_node: 2, next_inode: 1000, next_segment: 100 };
+        let record = VolumeRecord {
+            epoch: Epoch(1),
+            next_node: 2,
+            next_inode: 1000,
+            next_segment: 100,
+            lease: types::Micros(0),
+        };
         volume.put(Key::Volume, &record);
         volume.apply(&meta::initial_changes(Timespec::default(), 0, 0));
         volume.make(Ino::ROOT, b"dir", DIR, FileKind::Directory, b"");
@@ -83,6 +89,7 @@ impl Volume {
             name: name(b"user.large"),
             value: vec![1; 5000].into(),
             mode: XattrMode::Any,
+            only_owner: None,
         });
         volume
     }

@@ -47,7 +47,7 @@ impl Target for Records {
             Key::Entry(..) => read::<Dirent>(key, value),
             Key::Inode(_) => read::<StoredInode>(key, value),
             Key::Content(_) => read::<Content>(key, value),
-            Key::ExtentPage(..) => read::<ExtentMap>(key, value),
+            Key::ExtentPage(..) | Key::WideExtentPage(..) => read::<ExtentMap>(key, value),
             Key::Xattrs(_) => read::<Vec<(Name, Box<[u8]>)>>(key, value),
             Key::Orphan(_) => read::<OrphanRecord>(key, value),
             Key::Member(_) => read::<MemberRecord>(key, value),

@@ -96,9 +96,11 @@ fn use_it(records: &[(&[u8], &[u8])], changed: &[(&[u8], &[u8])]) -> String {
                     ToMaster::Acquire { request, want, ahead: Ahead { window: 8, dirs: vec![ino] } },
                 );
             }
-            for what in
-                [FetchWhat::Xattrs { ino }, FetchWhat::ExtentPage { ino, page: 0 }, FetchWhat::Totals {}]
-            {
+            for what in [
+                FetchWhat::Xattrs { ino },
+                FetchWhat::ExtentPages { ino, from: 0, to: 1 << 20 },
+                FetchWhat::Totals {},
+            ] {
                 request += 1;
                 world.say(node, ToMaster::Fetch { request, what });
             }
@@ -137,6 +139,7 @@ fn inos_of(key: &[u8], value: &[u8]) -> Vec<Ino> {
             Key::Inode(ino)
             | Key::Content(ino)
             | Key::ExtentPage(ino, _)
+            | Key::WideExtentPage(ino, _)
             | Key::Xattrs(ino)
             | Key::Orphan(ino),
         ) => {
@@ -149,7 +152,13 @@ fn inos_of(key: &[u8], value: &[u8]) -> Vec<Ino> {
 fn operations(ino: Ino, key: &[u8], value: &[u8]) -> Vec<Op> {
     let name = |bytes: &[u8]| Name::new(bytes).expect("a fixed name is valid");
     let mut list = vec![
-        Op::SetXattr { ino, name: name(b"user.y"), value: vec![1; 2000].into(), mode: XattrMode::Any },
+        Op::SetXattr {
+            ino,
+            name: name(b"user.y"),
+            value: vec![1; 2000].into(),
+            mode: XattrMode::Any,
+            only_owner: None,
+        },
         Op::Link { ino, parent: Ino::ROOT, name: name(b"linked") },
         Op::Split { ino },
         Op::Merge { ino },

@@ -99,6 +99,8 @@ pub enum Op {
         value: Box<[u8]>,
         /// Whether it must or must not exist.
         mode: XattrMode,
+        /// Refuse unless this is the owner, as with [`AttrSet::only_owner`]: of access lists.
+        only_owner: Option<u32>,
     },
     /// removexattr.
     RemoveXattr {
@@ -106,6 +108,8 @@ pub enum Op {
         ino: Ino,
         /// Name with its prefix.
         name: Name,
+        /// As with `SetXattr`.
+        only_owner: Option<u32>,
     },
     /// Moves a covered child's record under its own keys, so that it has tokens of its own.
     Split {
@@ -144,8 +148,8 @@ codec_enum!(Op, "operation", {
     4 => Rmdir { parent, name },
     5 => Rename { parent, name, new_parent, new_name, mode, target_open_here },
     6 => SetAttr { ino, set },
-    7 => SetXattr { ino, name, value, mode },
-    8 => RemoveXattr { ino, name },
+    7 => SetXattr { ino, name, value, mode, only_owner },
+    8 => RemoveXattr { ino, name, only_owner },
     9 => Split { ino },
     10 => Merge { ino },
     11 => Reclaim { ino },
@@ -226,12 +230,14 @@ pub struct AttrSet {
     pub tree: Option<u32>,
     /// Refuse unless this is the owner: the caller's kernel may have judged by an earlier one.
     pub only_owner: Option<u32>,
+    /// Who sets a mode is in these groups: setgid is not for files of others. `None` for whoever may nevertheless (CAP_FSETID).
+    pub groups: Option<Groups>,
 }
 
 /// Groups that somebody is in, in any order.
 pub type Groups = Vec<u32>;
 
-codec_struct!(AttrSet { mode, uid, gid, atime, mtime, kill_privileges, tree, only_owner });
+codec_struct!(AttrSet { mode, uid, gid, atime, mtime, kill_privileges, tree, only_owner, groups });
 
 /// Circumstances of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -306,10 +312,12 @@ impl Op {
                 *target_open_here,
             ),
             Self::SetAttr { ino, set } => setattr::plan(view, context, *ino, set),
-            Self::SetXattr { ino, name, value, mode } => {
-                xattr::plan_set(view, context, *ino, name, value, *mode)
+            Self::SetXattr { ino, name, value, mode, only_owner } => {
+                xattr::plan_set(view, context, *ino, (name, value), *mode, *only_owner)
             }
-            Self::RemoveXattr { ino, name } => xattr::plan_remove(view, context, *ino, name),
+            Self::RemoveXattr { ino, name, only_owner } => {
+                xattr::plan_remove(view, context, *ino, name, *only_owner)
+            }
             Self::Split { ino } => placement::plan_split(view, *ino),
             Self::Merge { ino } => placement::plan_merge(view, *ino),
             Self::Reclaim { ino } => orphan::plan_reclaim(view, *ino),

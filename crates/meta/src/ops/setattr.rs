@@ -5,6 +5,7 @@ use types::{Ino, LockMode, Timespec};
 use super::acl::Acl;
 use super::attributes::{self, ACL_ACCESS, CAPABILITY, XattrList};
 use super::subject::{Halves, Place, Subject};
+use super::xattr::check_owner;
 use super::{AttrSet, OpContext, OpReply, Plan};
 use crate::change::Change;
 use crate::error::FsError;
@@ -20,9 +21,7 @@ pub(super) fn plan(
 ) -> Result<Plan, ViewError> {
     let reply = OpReply::Inode { ino };
     let (inode, placement) = view.inode(ino, LockMode::Pr)?;
-    if set.only_owner.is_some_and(|owner| owner != inode.attr.uid) {
-        return Err(FsError::NotPermitted.into());
-    }
+    check_owner(&inode.attr, set.only_owner)?;
     let Some(halves) = halves_of(view, ino, &inode, set)? else {
         return Ok(Plan { changes: Vec::new(), reply });
     };
@@ -116,6 +115,10 @@ fn set_attr(
     }
     attr.uid = set.uid.unwrap_or(attr.uid);
     attr.gid = set.gid.unwrap_or(attr.gid);
+    // `setattr_prepare` in linux:fs/attr.c, by the group that the file has now.
+    if set.mode.is_some() && set.groups.as_ref().is_some_and(|groups| !groups.contains(&attr.gid)) {
+        attr.mode &= !SETGID;
+    }
     attr.tree = set.tree.unwrap_or(attr.tree);
     attr.ctime = context.now;
     let mut list = attributes::load(view, subject.ino, &attr.xattrs)?;

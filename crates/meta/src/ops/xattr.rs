@@ -15,14 +15,15 @@ pub(super) fn plan_set(
     view: &impl View,
     context: &OpContext,
     ino: Ino,
-    name: &Name,
-    value: &[u8],
+    (name, value): (&Name, &[u8]),
     mode: XattrMode,
+    only_owner: Option<u32>,
 ) -> Result<Plan, ViewError> {
     if value.len() > VALUE_BYTES_MAX {
         return Err(FsError::TooLarge.into());
     }
     let mut subject = Subject::load(view, ino)?;
+    check_owner(&subject.inode.attr, only_owner)?;
     check_name(name, subject.inode.attr.kind)?;
     let mut list = attributes::load(view, ino, &subject.inode.attr.xattrs)?;
     let is_there = attributes::value_of(&list, name.as_bytes()).is_some();
@@ -48,8 +49,10 @@ pub(super) fn plan_remove(
     context: &OpContext,
     ino: Ino,
     name: &Name,
+    only_owner: Option<u32>,
 ) -> Result<Plan, ViewError> {
     let subject = Subject::load(view, ino)?;
+    check_owner(&subject.inode.attr, only_owner)?;
     check_name(name, subject.inode.attr.kind)?;
     let mut list = attributes::load(view, ino, &subject.inode.attr.xattrs)?;
     if !attributes::remove(&mut list, name.as_bytes()) {
@@ -98,6 +101,14 @@ fn put(list: &mut XattrList, attr: &mut InodeAttr, name: &Name, value: &[u8]) ->
         }
     }
     Ok(())
+}
+
+/// Whoever asked may have been judged by an earlier owner.
+pub(super) fn check_owner(attr: &InodeAttr, only_owner: Option<u32>) -> Result<(), FsError> {
+    match only_owner {
+        Some(owner) if owner != attr.uid => Err(FsError::NotPermitted),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn is_acl(name: &Name) -> bool {

@@ -138,6 +138,7 @@ fn check_key(view: &StoreView<'_, MapStore>, key: Key, bytes: &[u8], value: &[u8
             add_live(&Body::Extents { map }, &mut sums.live);
             Ok(())
         }
+        Key::WideExtentPage(..) => Err("a page of an earlier version".to_owned()),
         Key::Xattrs(ino) => same("xattrs", &Xattrs::Spilled {}, &inode_of(ino)?.0.attr.xattrs),
         Key::Orphan(ino) => {
             decode::<OrphanRecord>(bytes, value)?;

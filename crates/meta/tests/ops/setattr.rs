@@ -14,6 +14,7 @@ const NONE: AttrSet = AttrSet {
     kill_privileges: None,
     tree: None,
     only_owner: None,
+    groups: None,
 };
 const TIME: Timespec = Timespec { secs: 5, nanos: 6 };
 

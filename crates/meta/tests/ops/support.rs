@@ -188,5 +188,5 @@ pub fn acl(perms: [u16; 5]) -> Box<[u8]> {
 
 pub fn set_xattr(ino: u64, text: &str, value: &[u8]) -> Op {
     let mode = meta::ops::XattrMode::Any;
-    Op::SetXattr { ino: Ino(ino), name: name(text), value: value.into(), mode }
+    Op::SetXattr { ino: Ino(ino), name: name(text), value: value.into(), mode, only_owner: None }
 }

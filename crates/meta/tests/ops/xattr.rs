@@ -7,7 +7,7 @@ use crate::support::*;
 const ROOT: Ino = Ino::ROOT;
 
 fn remove(ino: u64, text: &str) -> Op {
-    Op::RemoveXattr { ino: Ino(ino), name: name(text) }
+    Op::RemoveXattr { ino: Ino(ino), name: name(text), only_owner: None }
 }
 
 fn list(entries: &[(&str, &[u8])]) -> Vec<(types::Name, Box<[u8]>)> {
@@ -83,12 +83,18 @@ fn an_access_list_takes_setgid_away_if_its_setter_is_outside_the_group() {
         for value in &lists {
             let mut volume = Volume::new().with(create(1, "a", new_inode(10, FileKind::File, 0o6711)));
             let value = value.clone().into();
-            volume.change(&Op::SetXattr { ino: Ino(10), name: name(access), value, mode });
+            volume.change(&Op::SetXattr { ino: Ino(10), name: name(access), value, mode, only_owner: None });
             assert_eq!(volume.inode(Ino(10)).attr.mode & 0o7000, bits, "{mode:?}");
         }
         // Other attributes have nothing to do with it.
         let mut volume = Volume::new().with(create(1, "a", new_inode(10, FileKind::File, 0o6711)));
-        volume.change(&Op::SetXattr { ino: Ino(10), name: name("user.a"), value: Box::default(), mode });
+        volume.change(&Op::SetXattr {
+            ino: Ino(10),
+            name: name("user.a"),
+            value: Box::default(),
+            mode,
+            only_owner: None,
+        });
         assert_eq!(volume.inode(Ino(10)).attr.mode, 0o6711);
     }
 }
@@ -99,7 +105,13 @@ fn refusals() {
         .with(file(1, "a", 10))
         .with(create(1, "p", new_inode(11, FileKind::Fifo, 0o600)))
         .with(create(1, "l", new_inode(12, FileKind::Symlink, 0)));
-    let mode = |mode| Op::SetXattr { ino: Ino(10), name: name("user.a"), value: Box::default(), mode };
+    let mode = |mode| Op::SetXattr {
+        ino: Ino(10),
+        name: name("user.a"),
+        value: Box::default(),
+        mode,
+        only_owner: None,
+    };
     let table = [
         (mode(XattrMode::Replace), FsError::NoAttribute),
         (remove(10, "user.a"), FsError::NoAttribute),
