@@ -144,6 +144,10 @@ impl PendingTable {
         self.calls.lock().remove(&id)
     }
 
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
+        self.calls.lock().contains_key(&id)
+    }
+
     /// Whether an interrupt is to reach the core. Bytes once written are not unwritten by a signal: a program
     /// that saw EINTR would append them again.
     pub(crate) fn may_interrupt(&self, id: RequestId) -> bool {

@@ -9,23 +9,64 @@ pub(crate) fn of_thread(thread: u32) -> Groups {
     groups.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a thread that waits for its answer may do to any file what its owner may, or make itself the owner. Not if it is not
-/// in sight.
-pub(crate) fn acts_as_owner(thread: u32) -> bool {
+/// Whether a thread that waits for its answer may do to a file of these owners what its owner may, or make itself the owner. Not if it is
+/// not in sight.
+pub(crate) fn acts_as_owner(thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
+    has_any(CAP_CHOWN | CAP_FOWNER, thread, owners)
+}
+
+/// Whether such a thread may set the setgid bit of a file of a group that it is not in.
+pub(crate) fn keeps_setgid(thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
+    has_any(CAP_FSETID, thread, owners)
+}
+
+/// Whether a thread has one of these capabilities towards a file of these owners. In a user namespace of its own anybody has every one; they
+/// count for the users and groups that are mapped there (`privileged_wrt_inode_uidgid` in linux:kernel/capability.c).
+fn has_any(capabilities: u64, thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let rights = rights.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    rights.is_some_and(|mask| mask & (CAP_CHOWN | CAP_FOWNER) != 0)
+    if !rights.is_some_and(|mask| mask & capabilities != 0) {
+        return false;
+    }
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
+    let thread = thread.to_string();
+    let theirs = namespace(&thread);
+    if theirs.is_some() && theirs == namespace("self") {
+        return true;
+    }
+    owners()
+        .is_some_and(|(uid, gid)| is_mapped(&thread, "uid_map", uid) && is_mapped(&thread, "gid_map", gid))
+}
+
+/// Whether a user or group has a number in the namespace of a thread; `FIRST-THERE FIRST-HERE COUNT` in each line, as seen from here.
+fn is_mapped(thread: &str, map: &str, id: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/{map}")).unwrap_or_default();
+    text.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+        let [_, first, count] = numbers[..] else { return false };
+        (first..first.saturating_add(count)).contains(&u64::from(id))
+    })
 }
 
 /// linux:include/uapi/linux/capability.h
 const CAP_CHOWN: u64 = 1;
 /// As above.
 const CAP_FOWNER: u64 = 1 << 3;
+/// As above.
+const CAP_FSETID: u64 = 1 << 4;
 
 #[cfg(test)]
 mod tests {
-    use super::of_thread;
+    use super::{acts_as_owner, is_mapped, of_thread};
+
+    #[test]
+    fn rights_in_the_own_namespace_are_for_every_file() {
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(acts_as_owner(std::process::id(), || None), is_root);
+        assert!(!acts_as_owner(0, || Some((0, 0))));
+        assert!(is_mapped("self", "uid_map", 0) && !is_mapped("0", "uid_map", 0));
+    }
 
     #[test]
     fn groups_are_those_of_the_thread() {

@@ -314,7 +314,7 @@ enum CallKind {
 impl Step {
     fn kind(&self) -> CallKind {
         match self {
-            Self::Order(Invalidation::Name { .. }) => CallKind::Name,
+            Self::Order(Invalidation::Name { .. } | Invalidation::Unhash { .. }) => CallKind::Name,
             // The pages of a listing are locked while entries are copied, never during a request.
             Self::Order(
                 Invalidation::Renamed { .. }
@@ -323,12 +323,13 @@ impl Step {
                 | Invalidation::Attr { .. },
             )
             | Self::Unshielded(_) => CallKind::Prompt,
+            // It ends by itself, and those that wait for reads may wait for it: a read that met an earlier end is answered after it.
+            Self::CatchUp(_) => CallKind::Prompt,
             Self::Order(
                 Invalidation::Pages { .. } | Invalidation::Drop { .. } | Invalidation::Taken { .. },
             )
             | Self::Range { .. }
             | Self::End(_)
-            | Self::CatchUp(_)
             | Self::Lowered(_) => CallKind::Pages,
         }
     }
@@ -538,6 +539,10 @@ impl Shared {
                 } else {
                     (InvalidationKind::EntryDelete, notify.inval_entry(parent.0, name))
                 }
+            }
+            Step::Order(Invalidation::Unhash { parent, name }) => {
+                let name = OsStr::from_bytes(name.as_bytes());
+                (InvalidationKind::EntryDelete, notify.inval_entry(parent.0, name))
             }
             Step::Order(Invalidation::Renamed { .. } | Invalidation::Names {}) if notify.has_inc_epoch() => {
                 (InvalidationKind::Epoch, notify.inc_epoch())

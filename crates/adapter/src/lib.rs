@@ -18,6 +18,7 @@ mod capability;
 mod catch_up;
 mod convert;
 mod dir;
+mod disturbed;
 mod errno;
 mod groups;
 mod invalidate;

@@ -39,6 +39,7 @@ pub const S_IFLNK: u32 = 0o120_000;
 pub const S_IFSOCK: u32 = 0o140_000;
 /// Permission bits with setuid, setgid and sticky.
 pub const PERMISSIONS: u32 = 0o7777;
+pub const S_ISGID: u32 = 0o2000;
 
 /// linux:include/uapi/linux/fs.h.
 pub const RENAME_NOREPLACE: u32 = 1;

@@ -157,9 +157,10 @@ fn try_translate<'a>(
         }
         Operation::Setxattr { name, value, flags, acl_kill_sgid } => {
             let mode = xattr_mode(flags, acl_kill_sgid)?;
-            (Request::SetXattr { ino, name: bytes(name), value: value.into(), mode }, Shape::SetXattr)
+            let (only_owner, name, value) = (owner_if_acl(header, name), bytes(name), value.into());
+            (Request::SetXattr { ino, name, value, mode, only_owner }, Shape::SetXattr)
         }
-        Operation::Removexattr { name } => remove_xattr(ino, name),
+        Operation::Removexattr { name } => remove_xattr(header, ino, name),
         Operation::Getlk { owner, lock, flock, .. } => {
             (Request::TestLock { lock: test_lock(ino, owner, &lock, flock)? }, Shape::Plain)
         }
@@ -221,6 +222,20 @@ impl Translated<'_> {
         match self {
             Self::Ask(Request::SetAttr { ino, set, .. }, _) if set.only_owner.is_some() => {
                 Some((*ino, &mut set.only_owner))
+            }
+            Self::Ask(
+                Request::SetXattr { ino, only_owner, .. } | Request::RemoveXattr { ino, only_owner, .. },
+                _,
+            ) if only_owner.is_some() => Some((*ino, only_owner)),
+            Self::Ask(..) | Self::Write(_) | Self::Answer(_) => None,
+        }
+    }
+
+    /// The file that gets a mode with setgid, and the groups known of whoever sets it.
+    pub(crate) fn sets_gid(&mut self) -> Option<(Ino, &mut Option<Groups>)> {
+        match self {
+            Self::Ask(Request::SetAttr { ino, set, .. }, _) if set.groups.is_some() => {
+                Some((*ino, &mut set.groups))
             }
             Self::Ask(..) | Self::Write(_) | Self::Answer(_) => None,
         }
@@ -289,10 +304,17 @@ fn get_xattr(ino: Ino, name: &OsStr, size: u32) -> (Request, Shape) {
     (Request::GetXattr { ino, name: bytes(name) }, shape)
 }
 
-fn remove_xattr(ino: Ino, name: &OsStr) -> (Request, Shape) {
+fn remove_xattr(header: &InHeader, ino: Ino, name: &OsStr) -> (Request, Shape) {
     let is_capability = name.as_bytes() == CAPABILITY;
     let shape = if is_capability { Shape::RemoveCapability { ino } } else { Shape::Plain };
-    (Request::RemoveXattr { ino, name: bytes(name) }, shape)
+    let (only_owner, name) = (owner_if_acl(header, name), bytes(name));
+    (Request::RemoveXattr { ino, name, only_owner }, shape)
+}
+
+/// Access lists are the owner's to change, as modes are.
+fn owner_if_acl(header: &InHeader, name: &OsStr) -> Option<u32> {
+    let is_acl = name.as_bytes().starts_with(ACL_PREFIX);
+    (header.uid != ROOT && is_acl).then_some(header.uid)
 }
 
 fn read(ino: Ino, fh: u64, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
@@ -334,6 +356,10 @@ fn attr_set(
         tree: None,
         kill_privileges: groups_if(kills, header),
         only_owner: (header.uid != ROOT && is_for_owner(setattr)).then_some(header.uid),
+        groups: groups_if(
+            header.uid != ROOT && setattr.mode.is_some_and(|mode| mode & linux::S_ISGID != 0),
+            header,
+        ),
     })
 }
 
@@ -449,6 +475,8 @@ pub(crate) const PAGE_LEN: u64 = 4096;
 /// Nobody looks at a link's permissions; every file system shows these.
 const SYMLINK_MODE: u32 = 0o777;
 const ROOT: u32 = 0;
+/// linux:include/uapi/linux/xattr.h: of the access list, and of the default one.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 #[cfg(test)]
 mod tests;

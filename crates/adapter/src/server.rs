@@ -15,6 +15,7 @@ use vfs::{Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Shiel
 
 use crate::call::{Call, PendingTable, Stage, Waited};
 use crate::catch_up::{CatchUp, Turn};
+use crate::disturbed::Disturbed;
 use crate::groups;
 use crate::invalidate::{Before, Invalidator};
 
@@ -65,16 +66,17 @@ pub trait Driver: Send + Sync {
 #[derive(Debug)]
 pub struct Server<D> {
     driver: Arc<D>,
+    disturbed: Arc<Disturbed>,
 }
 
 impl<D: Driver> Server<D> {
     /// Serves the kernel through `driver`.
     pub fn new(driver: Arc<D>) -> Self {
-        Self { driver }
+        Self { driver, disturbed: Arc::default() }
     }
 }
 
-impl<D: Driver> Handler for Server<D> {
+impl<D: Driver + 'static> Handler for Server<D> {
     fn handle(&self, request: fuse::Request<'_>, reply: fuse::Reply) {
         let driver = &*self.driver;
         let mut call = Call::new(reply, request.header.pid, request.header.uid);
@@ -115,9 +117,18 @@ impl<D: Driver> Handler for Server<D> {
         }
         if let Some((ino, only_owner)) = translated.owned()
             && let Some(uid) = *only_owner
-            && (driver.with_core(|core, _| core.is_owner(ino, uid)) || groups::acts_as_owner(call.pid()))
+            // Whoever is the owner as it looks from here may no longer be when it is done, which is judged then.
+            && !driver.with_core(|core, _| core.is_owner(ino, uid))
+            && groups::acts_as_owner(call.pid(), || driver.with_core(|core, _| core.owners(ino)))
         {
             *only_owner = None;
+        }
+        if let Some((ino, groups)) = translated.sets_gid() {
+            let owners = || driver.with_core(|core, _| core.owners(ino));
+            match groups::keeps_setgid(call.pid(), owners) {
+                true => *groups = None,
+                false => groups.get_or_insert_default().extend(groups::of_thread(call.pid())),
+            }
         }
         match translated {
             Translated::Answer(answer) => call.finish(driver.metrics(), answer),
@@ -140,6 +151,7 @@ impl<D: Driver> Handler for Server<D> {
                 core.interrupt(clock, id, cause);
             }
         });
+        self.disturbed.note(&self.driver, id);
     }
 
     fn forget(&self, forgets: &[Forget]) {

@@ -320,6 +320,26 @@ fn a_process_that_is_stopped_and_goes_on_still_gets_its_answer() {
     assert!(said.contains("Input/output error"), "{said}");
 }
 
+/// Goal: who was disturbed by a signal that kills nobody can still be killed, although the kernel tells of the first signal alone. Method: a
+/// process that waits is stopped and goes on, waits on, and is killed.
+#[test]
+fn a_process_that_was_disturbed_before_can_be_killed() {
+    let Some((node, mounted)) = mount_node() else { return };
+    let mut child = Command::new("stat").arg(&mounted.directory).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("a request that waits", || node.pending.len() == 1);
+    for signal in ["-STOP", "-CONT"] {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        wait_until("the interrupt", || node.metrics.fuse_requests.at(FuseKind::Interrupt).get() == 1);
+    }
+    // It is looked at in vain for a while.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(node.pending.len(), 1, "it was answered");
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    wait_until("the answer", || node.pending.is_empty());
+    assert_eq!(node.metrics.fuse_requests.at(FuseKind::Interrupt).get(), 1);
+}
+
 /// Which of the two the kernel sends depends on what the program's library asks for.
 fn stats_answered(node: &Node) -> u64 {
     let duration = &node.metrics.fuse_duration;

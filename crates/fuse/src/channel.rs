@@ -41,6 +41,11 @@ impl Channel {
         self.rings.get()?.upgrade().filter(|rings| rings.is_active())
     }
 
+    /// Whether requests come through rings, or will as soon as these are registered.
+    pub fn has_rings(&self) -> bool {
+        self.rings.get().and_then(|rings| rings.upgrade()).is_some_and(|rings| rings.is_coming())
+    }
+
     pub fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }

@@ -237,12 +237,9 @@ impl Monitor {
         &self.channel.counters
     }
 
-    /// Returns how requests come, as it is now.
+    /// Returns how requests come, or will come once the session runs.
     pub fn transport(&self) -> Transport {
-        match self.channel.rings() {
-            Some(_) => Transport::Ring,
-            None => Transport::Device,
-        }
+        if self.channel.has_rings() { Transport::Ring } else { Transport::Device }
     }
 
     /// Returns how many requests wait for their answer.

@@ -8,7 +8,7 @@ mod common;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -604,4 +604,40 @@ fn links_are_counted_down_twice_if_they_are_told_before_the_removal_is_answered(
     let Some(linked) = link_after_unlink(1) else { return };
     assert_eq!(linked.unwrap_err().raw_os_error(), Some(fuse::Errno::NOENT.raw_os_error()));
     assert!(link_after_unlink(2).unwrap().is_ok());
+}
+
+/// A name whose lifetime has ended is looked up again, and taken back before the answer is taken; then another node gives it to another file.
+/// Returns whether the name still leads to the old one.
+fn leads_to_old_after(take_back: fn(&fuse::Notifier, &OsStr)) -> Option<bool> {
+    let mounted = mount_default()?;
+    let (name, path) = (OsStr::new("log"), mounted.path("log"));
+    fs::write(&path, b"").unwrap();
+    let old = fs::metadata(&path).unwrap().ino();
+    mounted.notifier.expire_entry(ROOT_ID, name).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Lookup { .. }));
+    let asked = path.clone();
+    let look = call(move || fs::metadata(asked).unwrap().ino());
+    mounted.wait_parked(1);
+    // The kernel holds no lock of the directory meanwhile, so this does not wait for it.
+    take_back(&mounted.notifier, name);
+    mounted.fs.release_all();
+    assert_eq!(look.join(), old);
+    mounted.fs.remove_remote(ROOT_ID, "log");
+    let new = mounted.fs.create_remote(ROOT_ID, "log");
+    let seen = fs::metadata(&path).unwrap().ino();
+    assert!(seen == old || seen == new);
+    Some(seen == old)
+}
+
+#[test]
+fn a_name_that_is_looked_up_again_outlives_its_expiry_unless_it_is_dropped_or_all_are() {
+    let expire: fn(&fuse::Notifier, &OsStr) =
+        |notifier, name| _ = notifier.expire_entry(ROOT_ID, name).unwrap();
+    let Some(leads_to_old) = leads_to_old_after(expire) else { return };
+    assert!(leads_to_old);
+    assert_eq!(
+        leads_to_old_after(|notifier, name| _ = notifier.inval_entry(ROOT_ID, name).unwrap()),
+        Some(false)
+    );
+    assert_eq!(leads_to_old_after(|notifier, _| _ = notifier.inc_epoch().unwrap()), Some(false));
 }

@@ -114,6 +114,12 @@ impl MasterTable {
         self.holders(resource).any(|(holder, _)| holder != node)
     }
 
+    /// Nodes that wait for a resource.
+    pub fn waiting(&self, resource: ResourceId) -> impl Iterator<Item = NodeId> + '_ {
+        let waiters = self.resources.get(&resource).and_then(|entry| entry.waiters.as_ref());
+        waiters.into_iter().flat_map(|waiters| waiters.iter().map(|waiter| waiter.node))
+    }
+
     /// Whether somebody waits for the resource.
     pub fn is_wanted(&self, resource: ResourceId) -> bool {
         self.resources.get(&resource).is_some_and(Resource::is_wanted)
@@ -282,6 +288,11 @@ impl MasterTable {
     /// Revokes sent and not answered: node, resource, since when.
     pub fn owed(&self) -> impl Iterator<Item = (NodeId, ResourceId, Micros)> + '_ {
         self.owed.iter().map(|((node, resource), since)| (*node, *resource, *since))
+    }
+
+    /// Whether a revoke of a resource that was sent to `node` is not answered.
+    pub fn is_owed(&self, node: NodeId, resource: ResourceId) -> bool {
+        self.owed.contains_key(&(node, resource))
     }
 
     /// Sends the unanswered revokes of `node` once more: its connection broke, and they may be lost.

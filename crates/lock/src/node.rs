@@ -24,6 +24,8 @@ pub struct NodeTable {
     /// Tokens on their way out: what is dropped does not count against the share any more.
     leaving: usize,
     hold: Hold,
+    /// Tokens held for a turn: whoever waits for them has given them up for it, and an exchange is worth more than a pause.
+    turns: FxHashSet<ResourceId>,
 }
 
 /// How long a token is kept against a revoke.
@@ -80,6 +82,25 @@ impl NodeTable {
             share: share.max(SHARE_MIN),
             leaving: 0,
             hold,
+            turns: FxHashSet::default(),
+        }
+    }
+
+    /// The token is held for a turn, until it is given back.
+    pub fn note_turn(&mut self, resource: ResourceId) {
+        self.turns.insert(resource);
+    }
+
+    /// Whether somebody waits for a turn that this node has.
+    pub fn is_turn_awaited(&self) -> bool {
+        self.turns.iter().any(|resource| self.delayed.due.contains_key(resource))
+    }
+
+    /// How long a token is kept against a revoke.
+    fn hold_of(&self, resource: ResourceId) -> Hold {
+        match self.turns.contains(&resource) {
+            true => Hold { idle: self.hold.minimum.min(Micros(TURN_IDLE * self.hold.idle.0)), ..self.hold },
+            false => self.hold,
         }
     }
 
@@ -151,7 +172,7 @@ impl NodeTable {
     ///
     /// Returns the mode to answer at once if no more than that is held.
     pub fn revoke(&mut self, now: Micros, resource: ResourceId, to: LockMode) -> Option<LockMode> {
-        let hold = self.hold;
+        let hold = self.hold_of(resource);
         let Some(token) = self.tokens.get_mut(&resource) else { return Some(LockMode::Nl) };
         if to.permits(token.mode) {
             return Some(token.mode);
@@ -179,7 +200,7 @@ impl NodeTable {
         if due > now {
             return None;
         }
-        let hold = self.hold;
+        let hold = self.hold_of(resource);
         self.delayed.remove(resource);
         let token = self.tokens.get_mut(&resource)?;
         let Revoke::Delayed { to } = token.revoke else { return None };
@@ -256,6 +277,7 @@ impl NodeTable {
         token.revoke = Revoke::No;
         if token.mode == LockMode::Nl {
             self.tokens.remove(&resource);
+            self.turns.remove(&resource);
         }
     }
 
@@ -264,6 +286,7 @@ impl NodeTable {
         let Some(token) = self.tokens.remove(&resource) else { return };
         self.leaving -= usize::from(token.is_leaving());
         self.delayed.remove(resource);
+        self.turns.remove(&resource);
     }
 
     /// When [`Self::poll_revocation`] has something next.
@@ -346,6 +369,7 @@ impl NodeTable {
         self.tokens.clear();
         self.clock.clear();
         self.delayed = Delayed::default();
+        self.turns.clear();
         self.leaving = 0;
     }
 }
@@ -386,6 +410,8 @@ impl Token {
     }
 }
 
+/// So many times as long as another token may one lie idle that is held for a turn.
+const TURN_IDLE: u64 = 5;
 const USES_MAX: u8 = 3;
 /// When a revoke is due that does not wait for anything any more.
 const AT_ONCE: Micros = Micros(0);

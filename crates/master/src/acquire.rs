@@ -1,8 +1,11 @@
 //! Acquires: what a node needs to serve an inode. The request names the inode; what covers it now is found
 //! here, in the engine.
 
+use std::ops::Range;
+
+use chunk::ExtentMap;
 use lock::Need;
-use meta::{Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Key, StoredInode};
+use meta::{Change, Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Key, StoredInode};
 use types::{Encode, Ino, LockMode, Micros, NodeId, ResourceId};
 use wire::{Ahead, FetchWhat, FromMaster, Grant, GrantData, Listing, Want};
 
@@ -152,7 +155,8 @@ impl Master {
 
     fn acquire_directory(&mut self, node: NodeId, request: u64, dir: Ino, task: Task) -> Result<(), FsError> {
         let resource = ResourceId::dir(dir);
-        let need = Need::Token(LockMode::Pr);
+        let mode = self.mode_to_read(node, dir);
+        let need = Need::Token(mode);
         if self.is_changing(resource) {
             self.wait_behind(resource, task);
             return Ok(());
@@ -162,7 +166,12 @@ impl Master {
             self.wait_for(node, resource, need, task);
             return Ok(());
         }
-        let (grant, bytes) = self.grant_directory(node, dir, LockMode::Pr, LISTING_BYTES)?;
+        let held = self.table.mode(node, resource);
+        let (grant, bytes) = match held.permits(mode) && self.is_contested(dir) {
+            // Asked for more than once before its turn began.
+            true => (Grant { resource, mode: held, data: GrantData::Held {} }, GRANT_LEN_MAX),
+            false => self.grant_directory(node, dir, mode, LISTING_BYTES)?,
+        };
         let mut grants = vec![grant];
         self.prefetch(node, dir, ahead_of(&task), &mut grants, bytes);
         self.answer(node, request, grants);
@@ -170,8 +179,8 @@ impl Master {
         Ok(())
     }
 
-    /// Grants a directory with its record and its first entries, about `bytes_max` of them. The caller has asked
-    /// the table. Returns also the bytes that the grant takes in a message, at most.
+    /// Grants a directory with its record and its first entries, about `bytes_max` of them, or, to a node that has kept it aside,
+    /// with what has changed since. The caller has asked the table. Returns also the bytes that the grant takes in a message, at most.
     pub(crate) fn grant_directory(
         &mut self,
         node: NodeId,
@@ -183,11 +192,22 @@ impl Master {
         let Some(StoredInode::Directory { inode }) = self.read(Key::Inode(dir))? else {
             return Err(FsError::Stale);
         };
-        let (listing, bytes) = self.listing(dir, 0, bytes_max)?;
+        let since = self.take_aside(node, dir).map(|changes| {
+            let bytes: usize = changes.iter().map(Change::encoded_len_max).sum();
+            (changes, bytes)
+        });
+        let (data, bytes) = match since.filter(|(_, bytes)| *bytes <= bytes_max) {
+            Some((changes, bytes)) => (GrantData::Since { inode: inode.clone(), changes }, bytes),
+            None => {
+                let (listing, bytes) = self.listing(dir, 0, bytes_max)?;
+                (GrantData::Directory { inode: inode.clone(), listing }, bytes)
+            }
+        };
         let bytes = bytes + inode.to_bytes().len() + GRANT_LEN_MAX;
+        self.note_granted(node, dir, mode);
         self.table.grant(node, resource, mode);
         let mode = self.table.mode(node, resource);
-        Ok((Grant { resource, mode, data: GrantData::Directory { inode, listing } }, bytes))
+        Ok((Grant { resource, mode, data }, bytes))
     }
 
     /// A range of entries of about `bytes_max`, and the bytes that it takes in a message, at most: one entry may
@@ -241,14 +261,15 @@ impl Master {
     }
 
     pub(crate) fn on_fetch(&mut self, node: NodeId, request: u64, what: FetchWhat) {
-        let (mut xattrs, mut page, mut inodes, mut error) = (Vec::new(), None, 0, None);
+        let (mut xattrs, mut pages, mut pages_to, mut inodes, mut error) =
+            (Vec::new(), Vec::new(), 0, 0, None);
         match what {
             FetchWhat::Xattrs { ino } => match self.read(Key::Xattrs(ino)) {
                 Ok(list) => xattrs = list.unwrap_or_default(),
                 Err(cause) => error = Some(cause),
             },
-            FetchWhat::ExtentPage { ino, page: number } => match self.read(Key::ExtentPage(ino, number)) {
-                Ok(map) => page = map,
+            FetchWhat::ExtentPages { ino, from, to } => match self.extent_pages(ino, from..to) {
+                Ok(found) => (pages, pages_to) = found,
                 Err(cause) => error = Some(cause),
             },
             FetchWhat::Totals {} => match self.read::<meta::Totals>(Key::Totals) {
@@ -256,7 +277,36 @@ impl Master {
                 Err(cause) => error = Some(cause),
             },
         }
-        self.send(node, FromMaster::Fetched { request, xattrs, page, inodes, error });
+        self.send(node, FromMaster::Fetched { request, xattrs, pages, pages_to, inodes, error });
+    }
+
+    /// The pages of extents that there are in `range`, and up to which page these are all: where they are too many for a message, and
+    /// before one that cannot be read, it ends.
+    fn extent_pages(&self, ino: Ino, range: Range<u64>) -> Result<(Vec<(u64, ExtentMap)>, u64), FsError> {
+        let (start, end) = Key::extent_pages_in(ino, &range);
+        let limit = kv::ScanLimit { entries: self.listing_entries, bytes: LISTING_BYTES };
+        let found = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
+        let found = found.map_err(|error| {
+            log::error!("metadata engine: {error}");
+            FsError::Io
+        })?;
+        let mut pages = Vec::with_capacity(found.entries.len());
+        for (key, value) in found.entries {
+            let Some(Key::ExtentPage(_, page)) = Key::from_slice(&key) else { continue };
+            match meta::value_decode(&key, &value) {
+                Ok(map) => pages.push((page, map)),
+                Err(damage) => {
+                    log::error!("metadata: {damage}");
+                    self.metrics.metadata_damaged.add(1);
+                    return if page > range.start { Ok((pages, page)) } else { Err(FsError::Io) };
+                }
+            }
+        }
+        let to = match (found.more, pages.last()) {
+            (true, Some((last, _))) => last + 1,
+            (true, None) | (false, _) => range.end,
+        };
+        Ok((pages, to))
     }
 
     fn acquire_attr(

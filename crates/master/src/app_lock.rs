@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use meta::FsError;
 use types::{Micros, NodeId};
-use wire::{ByteLock, FromMaster, LockOp};
+use wire::{ByteLock, FromMaster, LockKind, LockOp};
 
 use crate::app_locks::Outcome;
 use crate::state::Master;
@@ -113,10 +113,17 @@ impl Master {
     }
 
     pub(crate) fn on_cancel_lock(&mut self, node: NodeId, request: u64) {
-        let (was_waiting, granted) = self.app_locks.cancel(node, request);
-        let count = self.doubts.len();
-        self.doubts.retain(|_, doubt| doubt.node != node || doubt.request != request);
-        if was_waiting || self.doubts.len() < count {
+        let (was_waiting, mut granted) = self.app_locks.cancel(node, request);
+        let is_it = |doubt: &Doubt| doubt.node == node && doubt.request == request;
+        let doubt = self.doubts.iter().find(|(_, doubt)| is_it(doubt)).map(|(seq, _)| *seq);
+        let doubt = doubt.and_then(|seq| self.doubts.remove(&seq));
+        if let Some(Doubt { op: LockOp::Set { lock, .. }, .. }) = &doubt
+            && lock.kind == LockKind::Flock
+        {
+            // Its node has given up what it converts from, and will not name that again.
+            granted.extend(self.app_locks.unset(node, lock));
+        }
+        if was_waiting || doubt.is_some() {
             let error = Some(FsError::Interrupted);
             self.send(node, FromMaster::Locked { request, error, conflict: None });
         }

@@ -65,12 +65,12 @@ impl AppLocks {
 
     fn try_set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
         let file = self.files.entry(lock.ino).or_default();
-        if file.len() >= LOCKS_MAX {
-            return Outcome::Refused(FsError::LimitReached);
-        }
-        // flock converts by giving up first: two that convert to exclusive do not wait for each other.
+        // flock converts by giving up first, however it ends: two that convert to exclusive do not wait for each other.
         if lock.kind == LockKind::Flock {
             file.granted.cut(node, &lock);
+        }
+        if file.len() >= LOCKS_MAX {
+            return Outcome::Refused(FsError::LimitReached);
         }
         let is_free = file.granted.conflict(node, &lock).is_none();
         // Who does not wait takes no turn: fcntl(2) refuses F_SETLK for locks that are held, not for those awaited.

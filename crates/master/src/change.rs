@@ -92,6 +92,7 @@ impl Master {
             Ok(plan) => Planned::Changes(plan.changes, plan.reply),
             Err(ViewError::Refused(error)) => Planned::Refused(error),
             Err(ViewError::Missing(missing)) => {
+                self.end_turns_for(op, missing.resource);
                 self.wait_for(node, missing.resource, lock::Need::Change, task);
                 Planned::Waiting
             }
@@ -156,6 +157,10 @@ impl Master {
         if !is_nothing && let Err(error) = self.commit(node, changes, own) {
             self.fail(format!("a change of node {node} could not be committed: {error:?}"));
             return false;
+        }
+        // Once it is sure, in the order of commits, before any forget of a later change can reach the sender.
+        if let Then::Answer { seq, changes, told: true, .. } = &then {
+            self.send(node, FromMaster::Changed { seq: *seq, changes: changes.clone() });
         }
         // Changes of the same resources that readers have not acknowledged yet: this one is not complete
         // before they are.
@@ -313,7 +318,10 @@ impl Master {
                 self.make_change(NodeId(0), &changes, Vec::new(), Then::Nothing);
             }
             Planned::Refused(error) => log::debug!("{op:?} of the master's own: {error}"),
-            Planned::Waiting => {}
+            Planned::Waiting => return,
+        }
+        if let Op::Reclaim { ino } = op {
+            self.end_reclaiming(ino);
         }
     }
 

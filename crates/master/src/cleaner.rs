@@ -34,9 +34,20 @@ pub(crate) enum Cleaner {
     /// Files are looked at, one task each.
     Gathering { victims: BTreeSet<SegmentId>, left: usize, extents: Vec<(Ino, Extent)> },
     /// The driver copies to these segments, which are nobody else's.
-    Copying { segments: Vec<SegmentId> },
+    Copying { victims: BTreeSet<SegmentId>, segments: Vec<SegmentId> },
     /// Files are pointed to the copies, one task each.
-    Repointing { segments: Vec<SegmentId>, left: usize, moved: u64 },
+    Repointing { victims: BTreeSet<SegmentId>, segments: Vec<SegmentId>, left: usize, moved: u64 },
+}
+
+/// Segments in which there is nothing to gain though they have dead bytes: the cleaner wrote them, and headers of short runs take room;
+/// or it could not read them. How much of each lived then, and until when that counts. With a tenth of it dead they are cleaned again.
+#[derive(Debug, Default)]
+pub(crate) struct Settled(BTreeMap<SegmentId, (u64, Micros)>);
+
+impl Settled {
+    fn has(&self, segment: SegmentId, live: u64, now: Micros) -> bool {
+        self.0.get(&segment).is_some_and(|(then, until)| live >= then / 10 * 9 && now < *until)
+    }
 }
 
 /// Segments that files name which they were not written for, as far as that was noticed: more of them lives than the files
@@ -67,27 +78,39 @@ impl Master {
         if !matches!(self.cleaner, Cleaner::Idle) || self.recovering || self.failed {
             return;
         }
-        let stored: u64 = listed.iter().map(|(_, len)| len).sum();
         // Members say how much lives, and one may say anything.
         let live_of =
             |segment, len: &u64| records.get(segment).map_or(0, |record| record.live_bytes.min(*len));
-        let live = listed.iter().fold(0u64, |sum, (segment, len)| sum.saturating_add(live_of(segment, len)));
-        let longest = listed.iter().map(|(_, len)| *len).max().unwrap_or(0);
-        let slack = longest * self.members.len() as u64;
+        let owned = self.owned_segments();
+        self.shared.list.retain(|segment| records.contains_key(segment));
+        self.settled.0.retain(|segment, _| records.contains_key(segment));
+        // What is still written to, or is to go anyway, makes no room by being cleaned.
+        let is_cleanable = |segment: &SegmentId, live: u64| {
+            live > 0 && !owned.contains(segment) && !self.settled.has(*segment, live, self.clock.now)
+        };
         let space = self.config.store.space().unwrap_or(chunk::Space { free_bytes: 0, total_bytes: 0 });
         // With little room left whatever there is to gain is worth it.
-        let spare = if space.free_bytes < space.total_bytes / 8 { live / 20 } else { live / 5 + slack };
+        let is_low = space.free_bytes < space.total_bytes / 8;
+        let (mut stored, mut live, mut longest) = (0u64, 0u64, 0u64);
+        for (segment, len) in listed {
+            let live_here = live_of(segment, len);
+            if !is_low || is_cleanable(segment, live_here) {
+                stored = stored.saturating_add(*len);
+                live = live.saturating_add(live_here);
+                longest = longest.max(*len);
+            }
+        }
+        let slack = longest * self.members.len() as u64;
+        let spare = if is_low { live / 20 } else { live / 5 + slack };
         if stored <= live.saturating_add(spare) {
             return;
         }
-        let owned = self.owned_segments();
-        self.shared.list.retain(|segment| records.contains_key(segment));
         let (mut candidates, mut shared): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
         let (mut gain, mut gain_everywhere) = (0, 0);
         for (segment, len) in listed {
             let live = live_of(segment, len);
             // Less than a tenth to gain is not worth the copy.
-            if live > 0 && live < len / 10 * 9 && !owned.contains(segment) {
+            if live < len / 10 * 9 && is_cleanable(segment, live) {
                 let (list, gain) = match self.shared.list.contains(segment) {
                     true => (&mut shared, &mut gain_everywhere),
                     false => (&mut candidates, &mut gain),
@@ -172,7 +195,7 @@ impl Master {
         if *left == 0 {
             let (victims, extents) = (std::mem::take(victims), std::mem::take(extents));
             self.note_shared(&victims, &extents);
-            self.order_copies(extents);
+            self.order_copies(victims, extents);
         }
     }
 
@@ -189,7 +212,7 @@ impl Master {
     }
 
     /// Reserves segments and has the copies made there.
-    fn order_copies(&mut self, extents: Vec<(Ino, Extent)>) {
+    fn order_copies(&mut self, victims: BTreeSet<SegmentId>, extents: Vec<(Ino, Extent)>) {
         self.cleaner = Cleaner::Idle;
         if extents.is_empty() {
             return;
@@ -203,7 +226,7 @@ impl Master {
             return self.fail(format!("segments could not be reserved: {error:?}"));
         }
         let segments: Vec<SegmentId> = (first..first + count).map(SegmentId).collect();
-        self.cleaner = Cleaner::Copying { segments: segments.clone() };
+        self.cleaner = Cleaner::Copying { victims, segments: segments.clone() };
         // Numbers are durable before first use.
         self.after_sync.push(AfterSync::Order(Output::CopyExtents { segments, list: extents }));
         self.want_sync();
@@ -212,12 +235,12 @@ impl Master {
     /// What [`Output::CopyExtents`] ordered; nothing of it if that failed.
     pub fn extents_copied(&mut self, clock: Clock, copies: Vec<Copied>) {
         self.clock = clock;
-        let Cleaner::Copying { segments } = std::mem::take(&mut self.cleaner) else { return };
+        let Cleaner::Copying { victims, segments } = std::mem::take(&mut self.cleaner) else { return };
         let mut files: BTreeMap<Ino, Vec<Copied>> = BTreeMap::new();
         for copy in copies {
             files.entry(copy.ino).or_default().push(copy);
         }
-        self.cleaner = Cleaner::Repointing { segments, left: files.len(), moved: 0 };
+        self.cleaner = Cleaner::Repointing { victims, segments, left: files.len(), moved: 0 };
         self.tasks.extend(files.into_iter().map(|(ino, copies)| Task::Repoint { ino, copies }));
         self.end_cleaning();
         self.settle();
@@ -245,14 +268,25 @@ impl Master {
 
     /// Ends the round when every file was seen to.
     fn end_cleaning(&mut self) {
-        let Cleaner::Repointing { segments, left: 0, moved } = &mut self.cleaner else { return };
-        let (segments, moved) = (std::mem::take(segments), *moved);
+        let Cleaner::Repointing { victims, segments, left: 0, moved } = &mut self.cleaner else { return };
+        let (victims, segments, moved) = (std::mem::take(victims), std::mem::take(segments), *moved);
         self.cleaner = Cleaner::Idle;
         self.metrics.segment_bytes_cleaned.add(moved);
-        // What was not used of them has no record.
         for segment in segments {
-            if matches!(self.read::<SegmentRecord>(Key::Segment(segment)), Ok(None)) {
-                self.note_live_bytes(segment, 0);
+            match self.read::<SegmentRecord>(Key::Segment(segment)) {
+                Ok(Some(record)) => drop(self.settled.0.insert(segment, (record.live_bytes, Micros::NEVER))),
+                // It was not used.
+                Ok(None) => self.note_live_bytes(segment, 0),
+                Err(_) => {}
+            }
+        }
+        for victim in victims {
+            if let Ok(Some(record)) = self.read::<SegmentRecord>(Key::Segment(victim))
+                && record.live_bytes > 0
+                && !self.shared.list.contains(&victim)
+            {
+                let until = self.clock.now + PAUSE_EVERYWHERE;
+                self.settled.0.insert(victim, (record.live_bytes, until));
             }
         }
         // Those that were empty meanwhile had to wait.
@@ -351,7 +385,7 @@ impl Master {
     /// Whether the cleaner is writing to a segment.
     pub(crate) fn is_cleaners(&self, segment: SegmentId) -> bool {
         match &self.cleaner {
-            Cleaner::Copying { segments } | Cleaner::Repointing { segments, .. } => {
+            Cleaner::Copying { segments, .. } | Cleaner::Repointing { segments, .. } => {
                 segments.contains(&segment)
             }
             Cleaner::Idle | Cleaner::Finding { .. } | Cleaner::Gathering { .. } => false,

@@ -46,6 +46,7 @@ impl Master {
         self.metrics.engine_commits.add(1);
         self.dirty_since.get_or_insert(self.clock.now);
         self.note_changes(changes);
+        self.keep_for_turns(changes);
         for (segment, live_bytes) in counts {
             self.note_live_bytes(segment, live_bytes);
         }

@@ -24,8 +24,23 @@ enum Debt {
     Lock,
     /// Giving credit back.
     Credit,
+    /// Saying that it reads nothing any more of segments that nobody needs.
+    Barrier,
+    /// Taking a list of accounts that have limits.
+    Limits,
     /// Nothing: it was told to go.
     Going,
+}
+
+/// How long a node is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    /// A lease from then on, however well it is: others wait.
+    Lease { since: Micros },
+    /// As long as its lease is renewed, and several leases from then on: nobody waits yet, and it may only be standing still.
+    Idle { since: Micros },
+    /// As long as its lease is renewed.
+    Alive,
 }
 
 impl Debt {
@@ -36,6 +51,8 @@ impl Debt {
             Self::Glimpse => "it did not answer a glimpse within its lease".to_owned(),
             Self::Lock => "its lease ended, and others wait for its locks".to_owned(),
             Self::Credit => "it did not give credit back within its lease".to_owned(),
+            Self::Barrier => "its lease ended, and segments that nobody needs cannot be removed before it says that it does not read them".to_owned(),
+            Self::Limits => "its lease ended, and it did not take the list of accounts with limits".to_owned(),
             Self::Going => "it was told to go".to_owned(),
         }
     }
@@ -74,29 +91,47 @@ impl Master {
         }
     }
 
-    /// What others wait for, of whom, and since when; `None` for what nobody must hurry with.
-    fn debts(&self) -> impl Iterator<Item = (NodeId, Option<Micros>, Debt)> + '_ {
-        let releases =
-            self.table.owed().map(|(node, resource, since)| (node, Some(since), Debt::Release(resource)));
+    /// What others wait for, of whom, and how long.
+    fn debts(&self) -> impl Iterator<Item = (NodeId, Patience, Debt)> + '_ {
+        let releases = self
+            .table
+            .owed()
+            .map(|(node, resource, since)| (node, Patience::Lease { since }, Debt::Release(resource)));
         let forgets = self.forgets.iter().filter_map(|(seq, (node, id))| {
-            Some((*node, Some(self.pending.get(id)?.since), Debt::Forget(*seq)))
+            Some((*node, Patience::Lease { since: self.pending.get(id)?.since }, Debt::Forget(*seq)))
         });
-        let glimpses = self.glimpses.values().map(|g| (g.holder, Some(g.since), Debt::Glimpse));
-        let locks = self.app_locks.in_way().into_iter().map(|node| (node, None, Debt::Lock));
+        let glimpses =
+            self.glimpses.values().map(|g| (g.holder, Patience::Lease { since: g.since }, Debt::Glimpse));
+        let locks = self.app_locks.in_way().into_iter().map(|node| (node, Patience::Alive, Debt::Lock));
         let is_going = |member: &Member| matches!(member.standing, Standing::Leaving { .. });
         let going = self.members.iter().filter(move |(_, member)| is_going(member));
-        let going = going.map(|(node, _)| (*node, None, Debt::Going));
-        let credit = self.credit_owed().map(|(node, since)| (node, Some(since), Debt::Credit));
-        releases.chain(forgets).chain(glimpses).chain(credit).chain(locks).chain(going)
+        let going = going.map(|(node, _)| (*node, Patience::Alive, Debt::Going));
+        let credit = self.credit_owed().map(|(node, since)| (node, Patience::Lease { since }, Debt::Credit));
+        let barriers =
+            self.barriers_owed().map(|(node, since)| (node, Patience::Idle { since }, Debt::Barrier));
+        let limits = self.limits_owed().map(|(node, since)| (node, Patience::Idle { since }, Debt::Limits));
+        releases
+            .chain(forgets)
+            .chain(glimpses)
+            .chain(credit)
+            .chain(barriers)
+            .chain(limits)
+            .chain(locks)
+            .chain(going)
     }
 
     /// When something is to be done about a debt: the node is renewed no more, or its membership ends.
-    fn debt_due(&self, node: NodeId, since: Option<Micros>) -> Micros {
+    fn debt_due(&self, node: NodeId, patience: Patience) -> Micros {
         let Some(member) = self.members.get(&node) else { return Micros::NEVER };
         let ends = self.lease_ends(member);
-        let due = match (&member.standing, since) {
-            (Standing::Good, Some(since)) => ends.min(self.patience_ends(member, since)).max(since),
-            (Standing::Good, None) | (Standing::Leaving { .. }, _) => ends,
+        let due = match (&member.standing, patience) {
+            (Standing::Good, Patience::Lease { since }) => {
+                ends.min(self.patience_ends(member, since)).max(since)
+            }
+            (Standing::Good, Patience::Idle { since }) => {
+                ends.max(since + Micros(self.config.lease.0 * IDLE_PATIENCE))
+            }
+            (Standing::Good, Patience::Alive) | (Standing::Leaving { .. }, _) => ends,
         };
         due.max(self.grace_until)
     }
@@ -117,13 +152,15 @@ impl Master {
 
     /// When [`Master::end_overdue`] is next needed.
     pub(crate) fn overdue_at(&self) -> Micros {
-        self.debts().map(|(node, since, _)| self.debt_due(node, since)).min().unwrap_or(Micros::NEVER)
+        self.debts().map(|(node, patience, _)| self.debt_due(node, patience)).min().unwrap_or(Micros::NEVER)
     }
 
     /// A machine that slept, or a master that was stopped, finds everything overdue at once. The renewals of those
     /// who slept with it are still on their way.
     pub(crate) fn note_lateness(&mut self) {
-        let hurried = self.debts().filter_map(|(node, since, _)| Some(self.debt_due(node, Some(since?))));
+        let is_hurried = |patience: &Patience| matches!(patience, Patience::Lease { .. });
+        let hurried = self.debts().filter(|(_, patience, _)| is_hurried(patience));
+        let hurried = hurried.map(|(node, patience, _)| self.debt_due(node, patience));
         let late =
             hurried.min().is_some_and(|due| self.clock.now.since(due) > Micros(self.config.lease.0 / 10));
         if late {
@@ -135,7 +172,7 @@ impl Master {
     /// stops nobody any longer.
     pub(crate) fn end_overdue(&mut self) {
         let now = self.clock.now;
-        let overdue = self.debts().filter(|(node, since, _)| self.debt_due(*node, *since) <= now);
+        let overdue = self.debts().filter(|(node, patience, _)| self.debt_due(*node, *patience) <= now);
         let overdue: Vec<(NodeId, Debt)> = overdue.map(|(node, _, debt)| (node, debt)).collect();
         for (node, debt) in overdue {
             let Some(member) = self.members.get(&node) else { continue };
@@ -174,5 +211,7 @@ impl Master {
 
 /// Part of a lease from which on a wait for the store is one.
 const STORE_WAIT_PART: u64 = 10;
+/// Leases that a node which says nothing is waited for with what nobody waits for.
+const IDLE_PATIENCE: u64 = 6;
 /// Leases that a node is waited for whose store does not answer, at most.
 pub const STORE_PATIENCE: u64 = 6;

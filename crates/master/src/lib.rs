@@ -28,6 +28,7 @@ mod sharers;
 mod ship;
 mod space;
 mod state;
+mod turns;
 mod upgrade;
 mod view;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kv::EngineError;
 use meta::{Key, KeyKind};
 use types::{BatchSeq, Ino, LockMode, Micros, NodeId, OpSeq, ResourceId};
 use wire::{FromMaster, PROTOCOL_VERSION};
@@ -72,6 +73,15 @@ pub(crate) struct Newcomer {
 }
 
 impl Newcomer {
+    /// Whether it can be the mount that `record` tells of, as it says. A master in another namespace of process numbers has seen it under
+    /// another number, or none.
+    pub fn says_it_is(&self, record: &MemberRecord) -> bool {
+        let namespace = |stamp: u64| stamp >> MemberRecord::START_BITS;
+        let (is, was) = (self.pid_start, record.pid_start);
+        let can_be_told = is != 0 && was != 0 && namespace(is) == namespace(was);
+        self.is_of(record) || !can_be_told && self.device == record.device && self.label == record.label
+    }
+
     /// Whether it is the mount that `record` tells of.
     pub fn is_of(&self, record: &MemberRecord) -> bool {
         self.pid == record.pid && self.pid_start == record.pid_start && self.device == record.device
@@ -209,8 +219,11 @@ impl Master {
         self.metrics.members.set(self.members.len() as i64);
         self.expected.remove(&node);
         self.look_for_segments_of_the_dead();
+        // Of what was empty already nothing more is noted.
+        self.call_round(crate::space::PAUSE_ROUND);
         self.pass_barrier_of(node);
         self.drop_credit(node);
+        self.take_no_turns(node);
         let mut own = vec![(Key::Member(node), None)];
         // A new master must tell again what readers have not acknowledged, or may not have been told.
         let unacknowledged = self.keep_results(node);
@@ -226,11 +239,13 @@ impl Master {
         }
         let held: BTreeSet<Ino> = self.table.held_by(node).map(|r| r.ino).collect();
         let open = self.table.remove_node(self.clock.now, node);
+        self.waiting.retain(|_, task| task.node() != Some(node));
         for ino in open {
             self.trim_orphan(ino);
             self.merge_if_free(ino);
         }
-        for ino in held {
+        let left = self.to_merge_after_turn(Ino(0));
+        for ino in held.into_iter().chain(left) {
             self.merge_if_free(ino);
         }
         // Orphans that only its own batches recorded.
@@ -303,20 +318,22 @@ impl Master {
         }
     }
 
-    /// Every stored member.
-    pub(crate) fn stored_members(&self) -> Vec<(NodeId, MemberRecord)> {
+    /// Every stored member. One whose record is damaged is nobody whom anyone could know again: it is left out, and ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine: a master that took members for gone would give away what they hold.
+    pub(crate) fn stored_members(&self) -> Result<Vec<(NodeId, MemberRecord)>, EngineError> {
         let (start, end) = Key::range_of_kind(KeyKind::Member);
-        let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
-        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
         let mut members = Vec::new();
-        for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
+        kv::scan_all(&*self.engine, kv::KeyRange::new(start, end), |(key, value)| {
             match (Key::from_slice(&key), meta::value_decode(&key, &value)) {
                 (Some(Key::Member(node)), Ok(record)) => members.push((node, record)),
                 (_, Err(damage)) => log::error!("metadata: {damage}"),
                 (_, Ok(_)) => {}
             }
-        }
-        members
+        })?;
+        Ok(members)
     }
 }
 

@@ -21,7 +21,13 @@ impl Master {
     pub fn format(engine: &dyn Engine, now: Timespec, uid: u32, gid: u32) -> Result<(), MasterError> {
         let changes = meta::initial_changes(now, uid, gid);
         let applied = meta::apply(&changes, &EngineStore(engine), NodeId(0))?;
-        let record = VolumeRecord { epoch: Epoch(0), next_node: 1, next_inode: FIRST_INODE, next_segment: 1 };
+        let record = VolumeRecord {
+            epoch: Epoch(0),
+            next_node: 1,
+            next_inode: FIRST_INODE,
+            next_segment: 1,
+            lease: Micros(0),
+        };
         let mut batch = Batch::new(engine.last_seq().next());
         let volume = own_write(Key::Volume, &record);
         let own = std::iter::once((volume.0.to_vec(), volume.1));
@@ -44,6 +50,7 @@ impl Master {
         metrics: Arc<Metrics>,
     ) -> Result<Self, MasterError> {
         crate::upgrade::count_usage(&*engine)?;
+        crate::upgrade::narrow_pages(&*engine)?;
         crate::redo::redo(&*engine, &*config.store)?;
         let key = Key::Volume.to_vec();
         let value = engine.get(&key)?.ok_or(MasterError::Empty)?;
@@ -52,6 +59,8 @@ impl Master {
             MasterError::Damaged { what: "the record", source: None }
         })?;
         volume.epoch = Epoch(volume.epoch.0 + 1);
+        // Until all members of the old master have come or ended.
+        volume.lease = volume.lease.max(config.lease).min(VolumeRecord::LEASE_MAX);
         let mut master = Self {
             cookie_key: CookieKey(config.cookie_key),
             engine,
@@ -79,8 +88,10 @@ impl Master {
             space: crate::space::Space::default(),
             cleaner: crate::cleaner::Cleaner::default(),
             shared: crate::cleaner::Shared::default(),
+            settled: crate::cleaner::Settled::default(),
             next_number: 0,
             quota: crate::quota::Quota::default(),
+            turns: crate::turns::Turns::default(),
             listing_entries: crate::acquire::LISTING_ENTRIES,
             tasks: VecDeque::new(),
             expected: BTreeMap::new(),
@@ -100,7 +111,7 @@ impl Master {
         let own = vec![own_write(Key::Volume, &master.volume)];
         master.commit(NodeId(0), &[], own)?;
         master.engine.sync().and_then(|_| master.engine.settle())?;
-        let members = master.stored_members();
+        let members = master.stored_members()?;
         master.expect_members(members);
         master.look_for_segments();
         master.metrics.master_epoch.set(master.volume.epoch.0 as i64);

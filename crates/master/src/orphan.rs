@@ -38,6 +38,7 @@ impl Master {
             && self.table.open_nodes(ino).next().is_none()
             && self.unheard(ino).is_empty()
         {
+            self.note_reclaiming(ino);
             self.tasks.push_back(Task::Own { op: Op::Reclaim { ino } });
         }
     }

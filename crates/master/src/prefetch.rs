@@ -168,7 +168,9 @@ fn window_of(ahead: &Ahead) -> usize {
 fn directories_of(grant: &Grant) -> Vec<Ino> {
     match &grant.data {
         GrantData::Directory { listing, .. } => directories_in(listing),
-        GrantData::Held {} | GrantData::Attr { .. } | GrantData::Content { .. } => Vec::new(),
+        GrantData::Held {} | GrantData::Since { .. } | GrantData::Attr { .. } | GrantData::Content { .. } => {
+            Vec::new()
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use meta::{Key, KeyKind, Limit, Limits, UsageRecord};
-use types::{Account, Credit, Micros, NodeId, OpSeq, Timespec};
+use types::{Account, Credit, Ino, Micros, NodeId, OpSeq, Timespec};
 use wire::FromMaster;
 
 use crate::commit::own_write;
@@ -20,6 +20,8 @@ pub(crate) struct Quota {
     limits: BTreeMap<Account, Limits>,
     /// Raised when accounts get limits or lose all of them.
     version: u64,
+    /// Since when members are to take that.
+    version_since: Micros,
     /// The last list that each member has acknowledged.
     taken: BTreeMap<NodeId, u64>,
     held: BTreeMap<(Account, NodeId), Amount>,
@@ -30,6 +32,8 @@ pub(crate) struct Quota {
     asks: Vec<Ask>,
     /// Credit that members were asked to give back and have not, by account, member and number, and what they were granted since.
     recalls: BTreeMap<(Account, NodeId, u64), Amount>,
+    /// Inodes without a name whose removal waits for tokens: what they use falls free at once.
+    reclaiming: BTreeSet<Ino>,
     /// What was granted beyond limits since this master began.
     forced: BTreeMap<Account, Amount>,
 }
@@ -147,6 +151,7 @@ impl Master {
         }
         if old.is_some() == limits.is_none() {
             self.quota.version += 1;
+            self.quota.version_since = self.clock.now;
             let (version, accounts) = self.limited();
             for node in self.members.keys().copied().collect::<Vec<_>>() {
                 self.send(node, FromMaster::Limited { version, accounts: accounts.clone() });
@@ -161,6 +166,13 @@ impl Master {
     pub fn limits_taken(&self, version: u64) -> bool {
         let has = |node| self.quota.taken.get(node).is_some_and(|taken| *taken >= version);
         !self.recovering && self.members.keys().all(has)
+    }
+
+    /// Members that have not taken the newest list, and since when they were told it, or know of it from their welcome.
+    pub(crate) fn limits_owed(&self) -> impl Iterator<Item = (NodeId, Micros)> + '_ {
+        let is_behind =
+            |node: &&NodeId| self.quota.taken.get(node).is_some_and(|taken| *taken < self.quota.version);
+        self.members.keys().filter(is_behind).map(|node| (*node, self.quota.version_since))
     }
 
     /// Every account that uses something or has limits.
@@ -315,7 +327,16 @@ impl Master {
         }
     }
 
-    /// An operation is done, or refused: what it came with counts as used, or is there for others.
+    /// An operation is refused: with the answer its sender has again what it came with. Were that free for others at once, and the answer lost
+    /// with this master, it would come to the next one again with the operation.
+    pub(crate) fn return_spent(&mut self, node: NodeId, seq: OpSeq) {
+        for credit in self.quota.shipped.remove(&(node, seq)).unwrap_or_default() {
+            self.give_credit(node, credit.account, Amount::of(&credit));
+            self.serve_asks(credit.account);
+        }
+    }
+
+    /// An operation is done: what it came with counts as used.
     pub(crate) fn end_spending(&mut self, node: NodeId, seq: OpSeq) {
         for credit in self.quota.shipped.remove(&(node, seq)).unwrap_or_default() {
             self.serve_asks(credit.account);
@@ -335,10 +356,7 @@ impl Master {
                 awaited.remove(&node);
             }
         }
-        let accounts: BTreeSet<Account> = self.quota.asks.iter().map(|ask| ask.want.account).collect();
-        for account in accounts {
-            self.serve_asks(account);
-        }
+        self.serve_all_asks();
     }
 
     /// Asks a member that came back again for credit that others wait for.
@@ -391,6 +409,8 @@ impl Master {
                         self.recall(other, account);
                     }
                 }
+                // Whoever removed a file has been answered, and counts on its room.
+                Some((awaited, since)) if awaited.is_empty() && self.awaits_reclaims(*since) => return,
                 Some((awaited, _)) if awaited.is_empty() => {
                     self.quota.asks.remove(at);
                     self.metrics.master_credit_refused.add(1);
@@ -401,7 +421,54 @@ impl Master {
         }
     }
 
+    /// Whether something is about to fall free, for which an ask that began `since` then may wait.
+    fn awaits_reclaims(&self, since: Micros) -> bool {
+        !self.quota.reclaiming.is_empty() && self.clock.now.since(since) < RECLAIM_PATIENCE
+    }
+
+    /// An inode without a name is about to be removed.
+    pub(crate) fn note_reclaiming(&mut self, ino: Ino) {
+        self.quota.reclaiming.insert(ino);
+    }
+
+    /// It was, or is not to be.
+    pub(crate) fn end_reclaiming(&mut self, ino: Ino) {
+        if self.quota.reclaiming.remove(&ino) {
+            self.serve_all_asks();
+        }
+    }
+
+    /// Asks that have waited for reclaims for long are answered without.
+    pub(crate) fn end_reclaim_waits(&mut self) {
+        if self.reclaim_waits_due() <= self.clock.now {
+            self.serve_all_asks();
+        }
+    }
+
+    /// When [`end_reclaim_waits`](Self::end_reclaim_waits) is next needed.
+    pub(crate) fn reclaim_waits_due(&self) -> Micros {
+        let waiting = |ask: &Ask| match &ask.recall {
+            Some((awaited, since)) if awaited.is_empty() => Some(*since + RECLAIM_PATIENCE),
+            _ => None,
+        };
+        self.quota.asks.iter().filter_map(waiting).min().unwrap_or(Micros::NEVER)
+    }
+
+    fn serve_all_asks(&mut self) {
+        let accounts: BTreeSet<Account> = self.quota.asks.iter().map(|ask| ask.want.account).collect();
+        for account in accounts {
+            self.serve_asks(account);
+        }
+    }
+
     fn grant_credit(&mut self, node: NodeId, account: Account, amount: Amount, refused: bool) {
+        self.give_credit(node, account, amount);
+        let credit = Credit { account, bytes: amount.bytes, inodes: amount.inodes };
+        self.send(node, FromMaster::Credited { credit, refused });
+    }
+
+    /// A member has it with the next message.
+    fn give_credit(&mut self, node: NodeId, account: Account, amount: Amount) {
         if self.quota.limits.contains_key(&account) {
             let held = self.quota.held.entry((account, node)).or_default();
             *held = held.plus(amount);
@@ -409,8 +476,6 @@ impl Master {
         for (_, since) in self.quota.recalls.range_mut((account, node, 0)..=(account, node, u64::MAX)) {
             *since = since.plus(amount);
         }
-        let credit = Credit { account, bytes: amount.bytes, inodes: amount.inodes };
-        self.send(node, FromMaster::Credited { credit, refused });
     }
 
     /// Credit that is out. Who owes some is asking for it.
@@ -486,6 +551,8 @@ fn signed(number: u64) -> i64 {
 const SHARE: i64 = 8;
 const SHARE_BYTES_MAX: i64 = 256 << 20;
 const SHARE_INODES_MAX: i64 = 10_000;
+/// How long an ask waits for what is about to fall free. Whoever holds it gives it back in well under a millisecond.
+const RECLAIM_PATIENCE: Micros = Micros::from_millis(1_000);
 /// All of them fit a message.
 const LIMITED_MAX: usize = 50_000;
 const EPOCH_SHIFT: u32 = 32;

@@ -26,8 +26,9 @@ impl Master {
             self.expected.insert(node, Expected { record });
         }
         self.recovering = !self.expected.is_empty();
-        self.recovery_ends = self.clock.now + self.config.lease;
+        self.recovery_ends = self.clock.now + self.volume.lease;
         if !self.recovering {
+            self.shorten_lease();
             self.trim_orphans();
         }
     }
@@ -71,7 +72,7 @@ impl Master {
             record.batch.0 = record.batch.0.saturating_sub(1);
         }
         let is_leaving = self.members.get(&node).is_some_and(|m| m.standing != Standing::Good);
-        if is_leaving || !newcomer.is_of(&record) {
+        if is_leaving || !newcomer.says_it_is(&record) {
             return self.turn_away(peer, format!("the membership of node {node} has ended"));
         }
         self.bury_predecessors(&newcomer, node);
@@ -166,6 +167,7 @@ impl Master {
         }
         self.recovering = false;
         self.recovery_ends = Micros::NEVER;
+        self.shorten_lease();
         log::info!("epoch {}: recovered, {} members", self.volume.epoch, self.members.len());
         self.tell_again();
         self.trim_orphans();
@@ -175,6 +177,12 @@ impl Master {
                 self.dispatch(node, message);
             }
         }
+    }
+
+    /// Nobody has a lease of an older master's any more. Recorded with the next numbers that are given out, or with the next epoch: until then the
+    /// next master waits longer than it has to.
+    fn shorten_lease(&mut self) {
+        self.volume.lease = self.config.lease;
     }
 
     /// Open inodes whose reports the old master may not have acted on get tokens of their own.
@@ -188,12 +196,15 @@ impl Master {
     /// Readers that the old master may not have told of its last changes are told how things stand.
     fn tell_again(&mut self) {
         let (start, end) = Key::range_of_kind(KeyKind::OpResult);
-        let limit = kv::ScanLimit { entries: usize::MAX, bytes: 64 << 20 };
-        let page = self.engine.scan(&kv::KeyRange::new(start, end), limit, kv::Direction::Forward);
+        let mut results = Vec::new();
+        let read = kv::scan_all(&*self.engine, kv::KeyRange::new(start, end), |entry| results.push(entry));
+        if let Err(error) = read {
+            return self.fail(format!("what readers were not told of could not be read: {error}"));
+        }
         let mut groups: Vec<Vec<Change>> = Vec::new();
         let (mut records, mut sources) = (Vec::new(), Vec::new());
         let mut removed: BTreeSet<Ino> = BTreeSet::new();
-        for (key, value) in page.map(|p| p.entries).unwrap_or_default() {
+        for (key, value) in results {
             match Key::from_slice(&key) {
                 Some(key @ Key::OpResult(node, _)) if self.members.contains_key(&node) => sources.push(key),
                 // Nobody is there to say that it has the answer.

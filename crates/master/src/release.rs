@@ -17,11 +17,21 @@ impl Master {
         if let Some(member) = self.members.get_mut(&node) {
             member.releases_seen += 1;
         }
+        // Before what is open is split out: the node does not know of that.
+        for (resource, to) in &list {
+            self.note_turn_over(node, *resource, *to);
+        }
         for report in open {
             self.on_open_report(node, report.ino);
         }
         for (resource, to) in list {
             self.table.release(self.clock.now, node, resource, to);
+            if resource.kind == ResourceKind::Dir {
+                // Before the next turn begins.
+                for ino in self.to_merge_after_turn(resource.ino) {
+                    self.merge_if_free(ino);
+                }
+            }
             if matches!(resource.kind, ResourceKind::Attr | ResourceKind::File) {
                 self.merge_if_free(resource.ino);
             }
@@ -91,7 +101,7 @@ impl Master {
             return;
         }
         if self.table.exclusive_holder(ResourceId::dir(attr.parent)).is_some() {
-            return;
+            return self.merge_after_turn(attr.parent, ino);
         }
         self.tasks.push_back(Task::Own { op: Op::Merge { ino } });
     }

@@ -28,7 +28,7 @@ impl Master {
         let node = newcomer.rejoin;
         let now = self.clock.now;
         let is_it =
-            |m: &&mut crate::member::Member| newcomer.is_of(&m.record) && m.standing == Standing::Good;
+            |m: &&mut crate::member::Member| newcomer.says_it_is(&m.record) && m.standing == Standing::Good;
         let Some(member) = self.members.get_mut(&node).filter(is_it) else {
             return self.turn_away(peer, format!("the membership of node {node} has ended"));
         };

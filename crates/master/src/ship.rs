@@ -9,6 +9,7 @@ use crate::change::{Planned, Then};
 use crate::commit::{OwnWrite, own_write};
 use crate::record::ResultRecord;
 use crate::state::{Master, Task};
+use crate::turns::changed_alone;
 
 impl Master {
     pub(crate) fn on_ship(&mut self, node: NodeId, seq: OpSeq, acked: OpSeq, now: Timespec, op: Op) {
@@ -46,6 +47,9 @@ impl Master {
             return;
         }
         let task = Task::Ship { node, seq, op: op.clone(), now };
+        if let Some(resource) = self.turn_needed(node, &op) {
+            return self.wait_for(node, resource, lock::Need::Token(LockMode::Ex), task);
+        }
         let (planned, basis) = self.plan_on(&op, node, now, task);
         match planned {
             Planned::Waiting => {}
@@ -65,6 +69,7 @@ impl Master {
                     self.table.open(node, new.ino);
                 }
                 let record = ResultRecord { result: Ok(reply), changes: changes.clone() };
+                let contested = changed_alone(&op);
                 let mut own = self.forget_results(node);
                 own.push(own_write(Key::OpResult(node, seq), &record));
                 let mut then =
@@ -82,8 +87,7 @@ impl Master {
                         *told = false;
                     }
                 } else {
-                    // In the order of commits, before any forget of a later change can reach the sender.
-                    self.send(node, FromMaster::Changed { seq, changes: changes.clone() });
+                    self.note_contest(node, contested);
                 }
                 // Before anything that is complete has orphans looked for that nobody has open.
                 self.note_orphans(node, &changes);
@@ -112,7 +116,7 @@ impl Master {
         changes: Vec<Change>,
         told: bool,
     ) {
-        self.end_spending(node, seq);
+        self.note_answered(node, op);
         if let Some(member) = self.members.get_mut(&node) {
             member.running.remove(&seq);
             if member.resuming.is_none() {
@@ -137,13 +141,19 @@ impl Master {
         let changes = if told { Vec::new() } else { changes };
         let seen = self.releases_seen(node);
         self.send(node, FromMaster::Shipped { seq, result, changes, grants, seen });
+        // What is asked back from here on counts what the answer brings.
+        match result {
+            Ok(_) => self.end_spending(node, seq),
+            Err(_) => self.return_spent(node, seq),
+        }
     }
 
     /// The only user of a directory gets it in EX with its first change; others keep or get PR.
     fn grant_directories(&mut self, node: NodeId, op: &Op, grants: &mut Vec<Grant>) {
         for dir in op.directories() {
             let resource = ResourceId::dir(dir);
-            if self.is_changing(resource) || self.table.is_wanted(resource) {
+            let has_turn = self.has_turn(node, resource);
+            if self.is_changing(resource) || self.table.is_wanted(resource) && !has_turn {
                 continue;
             }
             let held = self.table.mode(node, resource);
@@ -154,8 +164,15 @@ impl Master {
                 (false, LockMode::Pr) => continue,
                 (false, LockMode::Nl) => LockMode::Pr,
             };
-            if !self.table.may_grant(node, resource, mode) {
+            // A reader would have to be asked first by whoever has the next turn.
+            if !self.table.is_met(node, resource, lock::Need::Token(mode))
+                || mode == LockMode::Pr && self.is_contested(dir)
+            {
                 continue;
+            }
+            if self.table.is_wanted(resource) {
+                // Those who wait for their turn are to have this one ended.
+                self.tasks.push_back(Task::Settle { resource });
             }
             if held == LockMode::Nl {
                 match self.grant_directory(node, dir, mode, SHIPPED_LISTING_BYTES) {
@@ -163,6 +180,7 @@ impl Master {
                     Err(error) => log::debug!("ino {dir} is not granted: {error}"),
                 }
             } else {
+                self.note_granted(node, dir, mode);
                 self.table.grant(node, resource, mode);
                 grants.push(Grant { resource, mode, data: GrantData::Held {} });
             }

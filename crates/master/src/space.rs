@@ -42,8 +42,9 @@ pub(crate) struct Space {
 struct Round {
     seq: u64,
     list: Vec<SegmentId>,
-    /// Members that have not acknowledged the barrier.
+    /// Members that have not acknowledged the barrier, and since when they are asked.
     waiting: BTreeSet<NodeId>,
+    since: Micros,
     /// Whether what emptied the segments is durable.
     is_durable: bool,
     is_ordered: bool,
@@ -146,7 +147,8 @@ impl Master {
         for node in &waiting {
             self.send(*node, FromMaster::Barrier { seq, segments: list.clone() });
         }
-        self.space.round = Some(Round { seq, list, waiting, is_durable: false, is_ordered: false });
+        let since = self.clock.now;
+        self.space.round = Some(Round { seq, list, waiting, since, is_durable: false, is_ordered: false });
         self.after_sync.push(AfterSync::Round(seq));
         self.want_sync();
     }
@@ -156,6 +158,11 @@ impl Master {
             round.waiting.remove(&node);
             self.finish_round();
         }
+    }
+
+    /// Members that a round waits for, and since when.
+    pub(crate) fn barriers_owed(&self) -> impl Iterator<Item = (NodeId, Micros)> + '_ {
+        self.space.round.iter().flat_map(|round| round.waiting.iter().map(|node| (*node, round.since)))
     }
 
     /// A member whose connection broke may not have heard of the barrier.

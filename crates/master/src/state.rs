@@ -163,7 +163,9 @@ pub struct Master {
     pub(crate) space: crate::space::Space,
     pub(crate) cleaner: crate::cleaner::Cleaner,
     pub(crate) shared: crate::cleaner::Shared,
+    pub(crate) settled: crate::cleaner::Settled,
     pub(crate) quota: crate::quota::Quota,
+    pub(crate) turns: crate::turns::Turns,
     pub(crate) next_number: u64,
     /// Entries of a directory in one message, at most.
     pub(crate) listing_entries: usize,
@@ -207,6 +209,19 @@ pub(crate) enum Task {
     Result { node: NodeId, seq: OpSeq, op: meta::Op, now: Timespec },
     /// The line of a resource goes on.
     Settle { resource: ResourceId },
+}
+
+impl Task {
+    /// For whom it is done; `None` for the master itself.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Acquire { node, .. }
+            | Self::Ship { node, .. }
+            | Self::Write { node, .. }
+            | Self::Result { node, .. } => Some(*node),
+            Self::Own { .. } | Self::Gather { .. } | Self::Repoint { .. } | Self::Settle { .. } => None,
+        }
+    }
 }
 
 /// What to do once a sync is done.
@@ -336,6 +351,7 @@ impl Master {
         }
         self.end_overdue();
         self.end_doubts();
+        self.end_reclaim_waits();
         self.check_recovery();
         self.go_on_with_space();
         self.settle();
@@ -349,7 +365,7 @@ impl Master {
         let overdue = self.overdue_at();
         let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
-        commit.min(overdue).min(recovery).min(space).min(self.doubts_due())
+        commit.min(overdue).min(recovery).min(space).min(self.doubts_due()).min(self.reclaim_waits_due())
     }
 
     /// The next order for the driver.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use kv::{Engine, KeyRange, ScanLimit};
+use kv::{Engine, EngineError, KeyRange, ScanLimit};
 use lock::{MasterTable, Need};
 use meta::{
     Cookie, Dirent, Inode, Key, KeyValue, Lookup, Missing, Placement, StoreError, StoreRead, StoreView, View,
@@ -18,14 +18,22 @@ pub(crate) struct EngineStore<'a>(pub &'a dyn Engine);
 
 impl StoreRead for EngineStore<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.0.get(key).map_err(StoreError::new)
+        self.0.get(key).map_err(failure)
     }
 
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<KeyValue>, StoreError> {
         let range = KeyRange::new(start, end);
         let limit = ScanLimit { entries: limit, bytes: SCAN_BYTES };
-        let page = self.0.scan(&range, limit, kv::Direction::Forward).map_err(StoreError::new)?;
+        let page = self.0.scan(&range, limit, kv::Direction::Forward).map_err(failure)?;
         Ok(page.entries)
+    }
+}
+
+/// Damage in the engine's files is damage of what is in there; anything else may pass.
+fn failure(error: EngineError) -> StoreError {
+    match error {
+        EngineError::Corrupt { .. } => StoreError::damaged(error),
+        error => StoreError::new(error),
     }
 }
 

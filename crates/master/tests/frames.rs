@@ -161,6 +161,7 @@ fn what_a_new_master_tells_again_comes_in_as_many_forgets_as_it_takes() {
             name: Name::new(format!("user.{}", n % 3).as_bytes()).unwrap(),
             value: vec![n as u8; 64 << 10].into(),
             mode: meta::ops::XattrMode::Any,
+            only_owner: None,
         };
         let now = Timespec::default();
         let outputs =

@@ -165,3 +165,64 @@ fn a_member_that_is_away_can_be_buried() {
     let members: Vec<_> = rig.master.members().into_iter().map(|member| member.node).collect();
     assert_eq!(members, [second], "one that has a connection is not buried");
 }
+
+/// Goal: a node that stands still does not keep what nobody needs from being removed for ever, nor is it sent away for a short stop. Method: A
+/// names a segment and gives it up; B does not answer the barrier and does not ping.
+#[test]
+fn a_node_that_stands_still_holds_up_segments_for_some_leases() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    let segment = rig.reserve(A, 1);
+    rig.add_live(A, 1, segment, 100);
+    rig.add_live(A, 2, segment, -100);
+    rig.tell(A, ToMaster::Disown { segments: vec![segment] });
+    let mut ended = None;
+    let mut deleted = false;
+    for second in 1..=100 {
+        let mut outputs = rig.wait();
+        let barrier = outputs.iter().find_map(|output| match output {
+            Output::Send { peer: A, message: FromMaster::Barrier { seq, .. } } => Some(*seq),
+            _ => None,
+        });
+        if let Some(seq) = barrier {
+            outputs.extend(rig.tell(A, ToMaster::Barriered { seq }));
+        }
+        outputs.extend(rig.tell(A, PING));
+        if has(&outputs, is_end) {
+            ended.get_or_insert(second);
+        }
+        deleted |= outputs.iter().any(|output| matches!(output, Output::DeleteSegments { .. }));
+    }
+    assert!(ended.is_some_and(|second| (60..=70).contains(&second)), "{ended:?}");
+    assert!(deleted);
+}
+
+/// Goal: a new master waits as long as the old one's members may go on, whatever lease it grants itself. Method: the volume's record says a
+/// longer one than the master has; the member that does not come back ends after that, and the one after is waited for as long as this master
+/// has granted.
+#[test]
+fn a_new_master_waits_for_the_leases_of_the_old_one() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    let key = meta::Key::Volume.to_vec();
+    let mut record: meta::VolumeRecord =
+        meta::value_decode(&key, &rig.engine.get(&key).unwrap().unwrap()).unwrap();
+    assert_eq!(record.lease, Micros(10_000_000), "what members are granted");
+    record.lease = Micros(25_000_000);
+    let mut batch = kv::Batch::new(rig.engine.last_seq().next());
+    batch.puts.push((key.clone(), meta::value_encode(&key, &record)));
+    rig.engine.commit(batch).unwrap();
+    rig.engine.sync().unwrap();
+    rig.remaster();
+    let recovered = |rig: &mut Rig| {
+        (1..=40).find(|_| {
+            rig.wait();
+            !rig.master.is_recovering()
+        })
+    };
+    assert_eq!(recovered(&mut rig), Some(25));
+    rig.join(B, NodeId(0));
+    rig.remaster();
+    assert_eq!(recovered(&mut rig), Some(10));
+}

@@ -159,3 +159,21 @@ fn what_a_dead_member_reserved_is_given_back_once() {
     assert_eq!(trims(&rig.listed(&[of_a, of_b])), [of_a]);
     assert_eq!(trims(&rig.listed(&[of_a, of_b])), []);
 }
+
+/// Goal: what was empty while its owner was there goes when he has gone, though nothing more is heard of it. Method: he writes, removes it,
+/// and dies.
+#[test]
+fn what_was_empty_already_goes_after_its_owner() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    let segment = rig.reserve(A, 1);
+    rig.add_live(A, 1, segment, 500);
+    rig.add_live(A, 2, segment, -500);
+    assert_eq!(barriers(&rig.wait()), [], "the writer may still name it");
+    rig.master.disconnected(rig.clock(), A, true);
+    let mut outputs = rig.outputs();
+    outputs.extend(rig.wait());
+    let sent = barriers(&outputs);
+    assert_eq!((sent[0].0, &sent[0].2[..]), (B, &[segment][..]));
+}

@@ -153,6 +153,10 @@ metrics! {
             "Forgets this node received.";
         forgets_acknowledged: Counter, "forgets_acknowledged_total", Counter, Count, Stable,
             "Forgets this node acknowledged.";
+        turns: Counter, "turns_total", Counter, Count, Experimental,
+            "Turns the master on this node gave out in directories that several nodes change.";
+        caught_up: Counter, "turns_caught_up_total", Counter, Count, Experimental,
+            "Turns this node got with no more than what had changed since its last.";
     }
     "kernel cache" {
         invalidations: Family<Counter, InvalidationKind>, "invalidations_total", Counter, Count, Stable,

@@ -51,6 +51,7 @@ impl Tree {
             }
             Some(
                 Key::Limits(_)
+                | Key::WideExtentPage(..)
                 | Key::Xattrs(_)
                 | Key::Member(_)
                 | Key::OpResult(..)

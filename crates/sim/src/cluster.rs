@@ -8,7 +8,7 @@ use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
 use meta::Limits;
 use obs::Metrics;
-use types::{Account, Epoch, Ino, Micros, Timespec};
+use types::{Epoch, Ino, Micros, Timespec};
 use vfs::{
     Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
     WriteData,
@@ -19,6 +19,7 @@ use crate::coverage::Coverage;
 use crate::kernel::{Asked, Kernel, Pending};
 use crate::traffic::Traffic;
 
+mod credit;
 mod deposed;
 mod faults;
 mod figures;
@@ -202,31 +203,6 @@ impl Cluster {
         cluster
     }
 
-    fn set_limits(&mut self) {
-        let clock = self.master_clock();
-        if let (Some(limits), Some(master)) = (self.config.limits, self.master.as_mut()) {
-            master.set_limits(clock, Account::User(0), limits).expect("recorded");
-        }
-    }
-
-    /// No account can use more than it may.
-    fn check_credit(&self) {
-        if self.config.limits.is_some()
-            && let Some(master) = &self.master
-        {
-            let faults = master.overdrawn();
-            assert!(faults.is_empty(), "seed {}: {}", self.config.seed, faults.join("; "));
-        }
-    }
-
-    /// What the master counts for a node, and what the node has, if they are not the same while nothing moves.
-    pub fn credit_fault(&self, index: usize) -> Option<String> {
-        let (master, node) = (self.master.as_ref()?, &self.nodes[index]);
-        let counted = master.credit_of(node.core.snapshot().node);
-        let has = node.core.credit();
-        (counted != has).then(|| format!("node {index} has {has:?}, the master counts {counted:?}"))
-    }
-
     fn open_master(&mut self) {
         let config = master::Config {
             volume: VOLUME,
@@ -241,6 +217,10 @@ impl Cluster {
         let mut master = master.expect("the volume opens");
         if self.config.listing_entries > 0 {
             master.limit_listings(self.config.listing_entries);
+        }
+        // Turns are taken in directories that are changed as often as that.
+        if !self.config.seed.is_multiple_of(3) {
+            master.take_turns_from((self.config.seed % 3) as u32);
         }
         self.master = Some(master);
         self.master_syncs.clear();
@@ -624,7 +604,8 @@ impl Cluster {
     fn is_ready(&self, node: &Node, job: &Job) -> bool {
         let is_blocked = |i: &Invalidation| node.kernel.blocks(i);
         let has_patience = self.now < job.since + PATIENCE;
-        let names = job.list.iter().filter(|i| matches!(i, Invalidation::Name { .. }));
+        let names =
+            job.list.iter().filter(|i| matches!(i, Invalidation::Name { .. } | Invalidation::Unhash { .. }));
         let pages = job.list.iter().filter(|i| matches!(i, Invalidation::Pages { .. }));
         job.writing.is_empty()
             && !(has_patience && names.into_iter().any(is_blocked))
@@ -647,7 +628,9 @@ impl Cluster {
         if self.verbose {
             println!("{} n{index} kernel: {:?}", clock.now, job.list);
         }
-        let is_stuck = |i: &Invalidation| matches!(i, Invalidation::Name { .. }) && node.kernel.blocks(i);
+        let is_stuck = |i: &Invalidation| {
+            matches!(i, Invalidation::Name { .. } | Invalidation::Unhash { .. }) && node.kernel.blocks(i)
+        };
         if job.list.iter().any(is_stuck) {
             self.figures.epochs_raised += 1;
             node.kernel.names.clear();

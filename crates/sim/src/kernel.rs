@@ -211,7 +211,7 @@ impl Kernel {
     /// Whether a request in progress keeps an invalidation from being carried out.
     pub fn blocks(&self, invalidation: &Invalidation) -> bool {
         self.pending.values().any(|pending| match invalidation {
-            Invalidation::Name { parent, .. } => {
+            Invalidation::Name { parent, .. } | Invalidation::Unhash { parent, .. } => {
                 pending.reads.contains(parent) || pending.changes.contains(parent)
             }
             Invalidation::Pages { ino } => pending.pages == Some(*ino),
@@ -259,7 +259,7 @@ impl Kernel {
     /// Carries out an invalidation.
     pub fn invalidate(&mut self, invalidation: &Invalidation) {
         match invalidation {
-            Invalidation::Name { parent, name } => {
+            Invalidation::Name { parent, name } | Invalidation::Unhash { parent, name } => {
                 self.names.remove(&(*parent, name.as_bytes().to_vec()));
                 self.attrs.remove(parent);
             }

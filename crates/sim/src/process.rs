@@ -793,7 +793,14 @@ impl Process {
 
     /// False if it failed, as it may.
     async fn sync(&self, ino: u64) -> bool {
-        match self.done(Request::Fsync { ino: Ino(ino) }).await {
+        let fsync = || Request::Fsync { ino: Ino(ino) };
+        let mut found = self.done(fsync()).await;
+        let is_directory = ino == 1 || self.kind(ino) == FileKind::Directory;
+        if is_directory && found == Err(FsError::Io) {
+            // What a membership that ended took along is told once.
+            found = self.done(fsync()).await;
+        }
+        match found {
             Err(error) if self.may_refuse(&error) => {
                 self.doubt(ino);
                 false

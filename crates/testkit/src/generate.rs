@@ -139,8 +139,14 @@ impl Generator {
             mtime: self.sometimes().then_some(time),
             tree: None,
             kill_privileges: self.sometimes().then(|| vec![self.rng.u32(0..3)]),
-            only_owner: (self.rng.u32(0..8) == 0).then(|| self.rng.u32(0..3)),
+            only_owner: self.owner(),
+            groups: self.sometimes().then(|| vec![self.rng.u32(0..3)]),
         }
+    }
+
+    /// Who has to be the owner, now and then.
+    fn owner(&mut self) -> Option<u32> {
+        (self.rng.u32(0..8) == 0).then(|| self.rng.u32(0..3))
     }
 
     fn xattr(&mut self, tree: &Tree) -> Op {
@@ -159,12 +165,12 @@ impl Generator {
         let bytes = *self.pick(&names);
         let name = name_of(bytes);
         if self.rng.u8(0..4) == 0 {
-            return Op::RemoveXattr { ino, name };
+            return Op::RemoveXattr { ino, name, only_owner: self.owner() };
         }
         let value = if bytes.starts_with(b"system.") { self.acl() } else { self.value() };
         let mode =
             *self.pick(&[XattrMode::Any, XattrMode::AnyWithoutSetgid, XattrMode::Create, XattrMode::Replace]);
-        Op::SetXattr { ino, name, value: value.into(), mode }
+        Op::SetXattr { ino, name, value: value.into(), mode, only_owner: self.owner() }
     }
 
     fn value(&mut self) -> Vec<u8> {

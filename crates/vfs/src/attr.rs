@@ -44,6 +44,9 @@ impl Core {
         let found = self.entry_attr(parent, cookie, ino)?;
         let (attr, keep_attr) = self.with_links(found, Some(parent))?;
         self.metrics.operations_local.add(OperationKind::Lookup, 1);
+        if let Some(known) = self.known.get_mut(&ino).filter(|known| known.lookups > 0) {
+            known.looked_up_again = true;
+        }
         Ok(Reply::Entry(self.give_entry(parent, cookie, attr, keep_name, keep_attr)))
     }
 
@@ -138,6 +141,9 @@ impl Core {
         keep_attr: Keep,
     ) -> Entry {
         let mut place = Place::Own;
+        if let Some(dir) = self.cache.dirs.get_mut(&parent) {
+            dir.note_told(cookie);
+        }
         if let Some(entry) = self.cache.dirs.get_mut(&parent).and_then(|d| d.entries.get_mut(&cookie)) {
             entry.name_out |= keep_name == Keep::Yes;
             if attr.kind == FileKind::Directory {
@@ -173,6 +179,7 @@ impl Core {
             known.set_place(Place::Own);
         }
         known.attr_out |= keep_attr == Keep::Yes;
+        self.note_out(ino);
         Ok(Entry { attr, keep_name: Keep::No, keep_attr })
     }
 
@@ -194,6 +201,7 @@ impl Core {
             self.known.remove(ino);
             self.cache.atimes.noted.remove(&ino);
             self.cache.learnt.remove(&ino);
+            self.gone.forget(ino);
         }
     }
 
@@ -220,6 +228,7 @@ impl Core {
         self.metrics.operations_local.add(OperationKind::Getattr, 1);
         self.note_told(&attr);
         if keep == Keep::Yes {
+            self.note_out(ino);
             if let Some(dir) = self.cache.dirs.get_mut(&ino) {
                 dir.kernel_has = dir.kernel_has.max(KernelHas::Attributes);
             }
@@ -319,7 +328,12 @@ impl Core {
 
     /// Whether somebody is known to own a file, so that a kernel that let him do what only an owner may was right.
     pub fn is_owner(&mut self, ino: Ino, uid: u32) -> bool {
-        self.attr_here(ino).is_some_and(|(attr, _)| attr.uid == uid)
+        self.owners(ino).is_some_and(|(owner, _)| owner == uid)
+    }
+
+    /// User and group of an inode, if they are known here.
+    pub fn owners(&mut self, ino: Ino) -> Option<(u32, u32)> {
+        self.attr_here(ino).map(|(attr, _)| (attr.uid, attr.gid))
     }
 
     /// The attributes a user sees: the record, and what was written since.
@@ -398,6 +412,7 @@ impl Core {
             && let Some(known) = self.known.get_mut(&ino)
         {
             known.attr_out = true;
+            self.note_out(ino);
         }
         if size.is_some() {
             return self.finish_data(Reply::Attr(attr, keep), progress);
@@ -517,7 +532,7 @@ impl Core {
 
     /// Whether the kernel may keep attributes of children covered by a directory.
     pub(crate) fn keep_covered(&self, dir: Ino) -> Keep {
-        match self.tokens.usable(ResourceId::dir(dir)).permits(LockMode::Pr) {
+        match self.tokens.usable(ResourceId::dir(dir)).permits(LockMode::Pr) && !self.has_turn(dir) {
             true => Keep::Yes,
             false => Keep::No,
         }

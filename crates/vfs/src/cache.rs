@@ -2,11 +2,13 @@
 //!
 //! Invariants:
 //!
-//! - A directory is here if and only if its token is held in PR or EX.
+//! - A directory is here if and only if its token is held in PR or EX. One that was given back for another node's turn may be kept
+//!   aside, where nothing finds it.
 //! - What is here is the state after every change of this node's log, unflushed content excepted, which
 //!   stands in [`crate::live`] and is laid over when asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use meta::{Body, Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -43,6 +45,8 @@ pub struct DirCache {
     pub bytes: usize,
     /// Whether it was brought along for a walk that has not come here yet.
     pub ahead: bool,
+    /// Where turns are taken: of which of its entries the kernel may have anything. `None`: of any.
+    pub told: Option<Box<FxHashSet<Cookie>>>,
     /// Entries that are not at the first place of their hash: with none a search is a look at that place.
     displaced: usize,
 }
@@ -96,6 +100,9 @@ impl CachedEntry {
 const ENTRY_BYTES: usize = 128;
 const INODE_BYTES: usize = 256;
 const EXTENT_BYTES: usize = 48;
+/// One in so many entries is worth a list of them, and so many are in any case.
+const TOLD_SHARE: usize = 4;
+const TOLD_MIN: usize = 4_096;
 
 /// Cached halves of an uncovered inode that is no directory.
 #[derive(Debug, Default)]
@@ -135,6 +142,7 @@ impl DirCache {
             subdirectories: BTreeMap::new(),
             bytes: 0,
             ahead: false,
+            told: None,
             displaced: 0,
         }
     }
@@ -151,6 +159,24 @@ impl DirCache {
         let old = self.entries.remove(&cookie);
         self.displaced -= usize::from(old.is_some() && is_displaced(cookie));
         old
+    }
+
+    /// The kernel may have something of the entry at a place.
+    pub fn note_told(&mut self, cookie: Cookie) {
+        let Some(told) = &mut self.told else { return };
+        told.insert(cookie);
+        // Of most of them, or of ones that are gone: to look at all is no more work.
+        if told.len() > self.entries.len() / TOLD_SHARE + TOLD_MIN {
+            self.told = None;
+        }
+    }
+
+    /// Entries of which the kernel may have something.
+    pub fn told_entries(&self) -> Box<dyn Iterator<Item = &CachedEntry> + '_> {
+        match &self.told {
+            None => Box::new(self.entries.values()),
+            Some(told) => Box::new(told.iter().filter_map(|cookie| self.entries.get(cookie))),
+        }
     }
 
     /// Whether every entry is here.
@@ -196,10 +222,14 @@ fn is_displaced(cookie: Cookie) -> bool {
 pub struct Cache {
     /// Directories held. Apart from the table, which is empty to a third.
     pub dirs: FxHashMap<Ino, Box<DirCache>>,
+    /// Directories given back for another node's turn, as they were then, and since when. Nothing is served from them.
+    pub(crate) aside: FxHashMap<Ino, (Box<DirCache>, Micros)>,
     /// Other uncovered inodes held.
     pub owns: FxHashMap<Ino, Box<OwnCache>>,
     /// Where the names of cached directories' subdirectories are.
     pub parents: FxHashMap<Ino, (Ino, Cookie)>,
+    /// Whether there was ever anything.
+    pub(crate) has_contests: bool,
     /// Bytes of all cached entries, about.
     pub bytes: usize,
     /// When to look again for what can be given up.
@@ -212,6 +242,8 @@ pub struct Cache {
     pub left: Vec<(Ino, Place)>,
     /// Inodes that have a new place since then. One that is in both lists has moved here.
     pub moved: Vec<(Ino, Place)>,
+    /// Records that went away since then, of inodes that may be gone.
+    pub departed: Vec<(Ino, Arc<Inode>)>,
     /// Access times newer than the records.
     pub(crate) atimes: Atimes,
     /// What files that other nodes write were like a moment ago, with `lazysize`.
@@ -251,6 +283,9 @@ impl Cache {
                     && let Some(old) = dir.take(*cookie)
                 {
                     self.left.push((old.dirent.ino, Place::Covered(*parent, *cookie)));
+                    if let Child::Covered { inode } = &old.dirent.child {
+                        self.departed.push((old.dirent.ino, Arc::clone(inode)));
+                    }
                     let weight = old.weight();
                     dir.bytes -= weight;
                     self.bytes -= weight;
@@ -281,8 +316,14 @@ impl Cache {
                 }
             }
             Change::DeleteInode { ino, .. } => {
-                self.drop_dir(*ino);
-                self.owns.remove(ino);
+                if let Some(dir) = self.drop_dir(*ino) {
+                    self.departed.push((*ino, Arc::new(dir.inode)));
+                }
+                if let Some(OwnCache { attr: Some(attr), content: Some(content) }) =
+                    self.owns.remove(ino).map(|own| *own)
+                {
+                    self.departed.push((*ino, Arc::new(Inode { attr, content })));
+                }
                 self.learnt.remove(ino);
             }
             Change::DeleteContent { ino } => {
@@ -324,6 +365,7 @@ impl Cache {
             dir.subdirectories.remove(&cookie);
         }
         dir.negatives.remove(&entry.name);
+        dir.note_told(cookie);
         let name_out = dir
             .entries
             .get(&cookie)
@@ -343,6 +385,41 @@ impl Cache {
     /// Drops a directory.
     pub fn drop_dir(&mut self, ino: Ino) -> Option<Box<DirCache>> {
         let dir = self.dirs.remove(&ino)?;
+        Some(self.dropped(ino, dir))
+    }
+
+    /// Drops a directory that was set aside.
+    pub fn drop_aside(&mut self, ino: Ino) -> Option<Box<DirCache>> {
+        let (dir, _) = self.aside.remove(&ino)?;
+        Some(self.dropped(ino, dir))
+    }
+
+    /// Sets a directory aside of which the kernel has nothing any more but of entries at places in `told`.
+    pub fn set_aside(&mut self, ino: Ino, now: Micros, told: FxHashSet<Cookie>) {
+        let Some(mut dir) = self.dirs.remove(&ino) else { return };
+        dir.loading = false;
+        dir.negatives.clear();
+        dir.kernel_has = KernelHas::Nothing;
+        dir.told = Some(Box::new(told));
+        self.aside.insert(ino, (dir, now));
+        self.has_contests = true;
+    }
+
+    /// Takes a directory back that was set aside. Returns since when it was; `None` if it is not there.
+    pub fn take_back(&mut self, ino: Ino) -> Option<Micros> {
+        let (dir, since) = self.aside.remove(&ino)?;
+        self.dirs.insert(ino, dir);
+        Some(since)
+    }
+
+    /// Puts a directory back where it was taken from.
+    pub fn put_aside(&mut self, ino: Ino, since: Micros) {
+        if let Some(dir) = self.dirs.remove(&ino) {
+            self.aside.insert(ino, (dir, since));
+        }
+    }
+
+    fn dropped(&mut self, ino: Ino, dir: Box<DirCache>) -> Box<DirCache> {
         self.bytes -= dir.bytes;
         if dir.ahead {
             self.walk.pass(false);
@@ -351,7 +428,7 @@ impl Cache {
         for (cookie, child) in &dir.subdirectories {
             self.forget_parent(*child, ino, *cookie);
         }
-        Some(dir)
+        dir
     }
 
     fn forget_parent(&mut self, child: Ino, parent: Ino, cookie: Cookie) {
@@ -392,6 +469,7 @@ impl Cache {
             }
             self.moved.push((dirent.ino, place));
             let entry = CachedEntry { dirent, name_out: false };
+            dir.note_told(cookie);
             let weight = entry.weight();
             let old = match before {
                 0 => {

@@ -1,5 +1,7 @@
 //! File content: reads, writes, truncation, holes.
 
+use std::ops::Range;
+
 use chunk::ChunkError;
 use meta::{Body, Content, FsError};
 use obs::OperationKind;
@@ -8,7 +10,7 @@ use wire::{FetchWhat, ToMaster, Want};
 
 use crate::cache::Place;
 use crate::core::Core;
-use crate::live::{Live, extent_parts, inline_overlay};
+use crate::live::{Live, extent_parts, inline_overlay, pages_of};
 use crate::request::{AllocateMode, ReadJob, Reply, Via};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
@@ -122,8 +124,8 @@ impl Core {
         let len = (end - offset) as usize;
         let (parts, overlay) = match (self.live.get(&ino), &content.body) {
             (Some(live), _) => {
-                if let Some(need) = live.missing_page(&range) {
-                    return Err(Step::Wait(self.fetch_page(ino, need.0)));
+                if let Some(pages) = live.missing_pages(&range) {
+                    return Err(Step::Wait(self.fetch_pages(ino, pages, size)));
                 }
                 live.read(range)
             }
@@ -131,15 +133,12 @@ impl Core {
             (None, Body::Inline { data }) => (Vec::new(), inline_overlay(data, &range)),
             (None, Body::Extents { map }) => (extent_parts(map, &range), Vec::new()),
             (None, Body::Paged { .. }) => {
-                let pages = range.start / Body::PAGE_SPAN..=(range.end - 1) / Body::PAGE_SPAN;
-                let mut parts = Vec::new();
-                for page in pages {
-                    match self.pages.get(ino, page) {
-                        Some(map) => parts.extend(extent_parts(map, &range)),
-                        None => return Err(Step::Wait(self.fetch_page(ino, page))),
-                    }
+                let pages = pages_of(&range);
+                if let Some(pages) = self.pages.first_gap(ino, &pages) {
+                    return Err(Step::Wait(self.fetch_pages(ino, pages, size)));
                 }
-                (parts, Vec::new())
+                let maps = self.pages.in_range(ino, pages);
+                (maps.flat_map(|map| extent_parts(map, &range)).collect(), Vec::new())
             }
         };
         self.metrics.operations_local.add(OperationKind::Read, 1);
@@ -171,7 +170,7 @@ impl Core {
         self.settle();
     }
 
-    fn note_read_served(&mut self, ino: Ino, range: std::ops::Range<u64>) {
+    fn note_read_served(&mut self, ino: Ino, range: Range<u64>) {
         self.note_served(ino);
         let time = self.number();
         let known = self.known.note(ino);
@@ -185,6 +184,7 @@ impl Core {
         let known = self.known.note(ino);
         known.pages_out = true;
         known.uses_mut().served_while_dropping = true;
+        self.note_out(ino);
     }
 
     /// Writes at once if that needs no waiting. `None`: submit the write as a request of its own.
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// Waits until what a write adds may be promised.
-    fn promise_write(&mut self, ino: Ino, range: &std::ops::Range<u64>, progress: &mut Progress) -> Try<()> {
+    fn promise_write(&mut self, ino: Ino, range: &Range<u64>, progress: &mut Progress) -> Try<()> {
         if !self.quota.binds() {
             return Ok(());
         }
@@ -386,24 +386,16 @@ impl Core {
     }
 
     /// Makes the newer content of a file changeable, with the extents of `range` loaded.
-    fn need_live(&mut self, ino: Ino, content: &Content, range: &std::ops::Range<u64>) -> Try<()> {
+    fn need_live(&mut self, ino: Ino, content: &Content, range: &Range<u64>) -> Try<()> {
         if !self.live.contains_key(&ino) {
             // Whoever waited for room since the caller looked may have flushed what was newer, into the record.
             let logged = self.content_under(ino, LockMode::Ex);
             let mut live = Live::new(logged.as_ref().unwrap_or(content), self.config.inline_bytes_max);
-            for (page, map) in self.pages.take(ino) {
-                live.load_page(page, map);
-            }
+            live.load(self.pages.take(ino));
             self.live.insert(ino, live);
         }
-        let missing = self.live.get(&ino).map(|live| live.missing_pages(range, FETCHED_AT_ONCE));
-        self.need_fetched(ino, missing.unwrap_or_default())
-    }
-
-    /// Waits for these pages of extents, which are asked for together.
-    fn need_fetched(&mut self, ino: Ino, pages: Vec<u64>) -> Try<()> {
-        match pages.into_iter().map(|page| self.fetch_page(ino, page)).last() {
-            Some(last) => Err(Step::Wait(last)),
+        match self.live.get(&ino).and_then(|live| live.missing_pages(range).map(|pages| (pages, live.size))) {
+            Some((pages, size)) => Err(Step::Wait(self.fetch_pages(ino, pages, size))),
             None => Ok(()),
         }
     }
@@ -445,15 +437,16 @@ impl Core {
             AllocateMode::PunchHole | AllocateMode::ZeroRangeKeepSize => (true, size),
             AllocateMode::ZeroRange => (true, size.max(end)),
         };
-        if mode == AllocateMode::Extend || mode == AllocateMode::KeepSize {
-            let space = self.space();
-            if space.known && space.free_bytes.saturating_sub(self.space_reserve()) < len {
-                return Err(FsError::NoSpace.into());
-            }
-        }
         let hole = offset..end.min(size).max(offset);
         self.need_log_room(ino)?;
         self.need_live(ino, &content, &hole)?;
+        if mode == AllocateMode::Extend || mode == AllocateMode::KeepSize {
+            let space = self.space();
+            let lacking = self.live.get(&ino).map_or(len, |live| live.growth(&(offset..end)));
+            if space.known && space.free_bytes.saturating_sub(self.space_reserve()) < lacking {
+                return Err(FsError::NoSpace.into());
+            }
+        }
         let now = self.clock.wall;
         let punches = punches && !hole.is_empty();
         if punches && let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) {
@@ -484,28 +477,36 @@ impl Core {
         if offset >= size {
             return Err(FsError::NoData.into());
         }
-        let mut lookup = None;
-        if !self.live.contains_key(&ino) {
-            let mut live = Live::new(&content, self.config.inline_bytes_max);
-            for (page, map) in self.pages.of(ino) {
-                live.load_page(page, map.clone());
+        let in_live = |live: &Live| {
+            let found = if for_hole { Some(live.seek_hole(offset)) } else { live.seek_data(offset) };
+            (found, live.missing_pages(&(offset..size)))
+        };
+        let (found, missing) = match (self.live.get(&ino), &content.body) {
+            (Some(live), _) => in_live(live),
+            (None, Body::Paged { .. }) => {
+                let loaded = self.pages.of(ino);
+                let found = match for_hole {
+                    true => Some(loaded.map_or(offset, |loaded| loaded.seek_hole(offset)).min(size)),
+                    false => loaded.and_then(|loaded| loaded.seek_data(offset)).filter(|at| *at < size),
+                };
+                (found, self.pages.first_gap(ino, &pages_of(&(offset..size))))
             }
-            lookup = Some(live);
-        }
-        let Some(live) = self.live.get(&ino).or(lookup.as_ref()) else { return Err(FsError::Io.into()) };
-        let found = if for_hole { Some(live.seek_hole(offset)) } else { live.seek_data(offset) };
+            (None, _) => in_live(&Live::new(&content, self.config.inline_bytes_max)),
+        };
         // What is found before the first page that is not here stands, whatever is in that.
-        let missing = live.missing_pages(&(offset..size), FETCHED_AT_ONCE);
-        let known_to = missing.first().map_or(u64::MAX, |page| page * Body::PAGE_SPAN);
-        if found.is_none_or(|found| found >= known_to) {
-            self.need_fetched(ino, missing)?;
+        if let Some(pages) = missing
+            && found.is_none_or(|found| found >= pages.start * Body::PAGE_SPAN)
+        {
+            return Err(Step::Wait(self.fetch_pages(ino, pages, size)));
         }
         found.map(Reply::Offset).ok_or(FsError::NoData.into())
     }
 
-    /// Asks the master for a page of extents, once.
-    pub(crate) fn fetch_page(&mut self, ino: Ino, page: u64) -> WaitKey {
-        self.fetch(FetchWhat::ExtentPage { ino, page })
+    /// Asks the master for pages of extents, once, and for some behind them up to the file's end: whoever reads on needs them, and a
+    /// reader here and there in a large file asks less often.
+    pub(crate) fn fetch_pages(&mut self, ino: Ino, pages: Range<u64>, size: u64) -> WaitKey {
+        let ahead = (pages.start + FETCHED_AHEAD).min(size.div_ceil(Body::PAGE_SPAN));
+        self.fetch(FetchWhat::ExtentPages { ino, from: pages.start, to: pages.end.max(ahead) })
     }
 
     /// Asks the master for a record, once.
@@ -525,7 +526,7 @@ impl Core {
     /// are asked for again by whoever still needs them.
     pub(crate) fn drop_pages(&mut self, ino: Ino) {
         self.pages.take(ino);
-        let is_its = |what: &FetchWhat| matches!(what, FetchWhat::ExtentPage { ino: of, .. } if *of == ino);
+        let is_its = |what: &FetchWhat| matches!(what, FetchWhat::ExtentPages { ino: of, .. } if *of == ino);
         let on_way: Vec<u64> =
             self.fetch_of.iter().filter(|(_, what)| is_its(what)).map(|(request, _)| *request).collect();
         for request in on_way {
@@ -536,18 +537,18 @@ impl Core {
         }
     }
 
-    /// A page of extents has come.
-    pub(crate) fn take_page(&mut self, ino: Ino, page: u64, map: chunk::ExtentMap) {
+    /// Pages of extents have come: all that there are in `range`.
+    pub(crate) fn take_pages(&mut self, ino: Ino, range: Range<u64>, list: Vec<(u64, chunk::ExtentMap)>) {
         match self.live.get_mut(&ino) {
-            Some(live) => live.load_page(page, map),
-            None => self.pages.insert(ino, page, map),
+            Some(live) => live.load_pages(range, list),
+            None => self.pages.take_in(ino, range, list),
         }
     }
 }
 
 const SEGMENTS_LOW: usize = 4;
-/// Pages of extents that are asked for together.
-const FETCHED_AT_ONCE: usize = 64;
+/// Pages of extents that are asked for together, at least.
+const FETCHED_AHEAD: u64 = 16;
 /// Content that is written in a burst is durable after about as many seconds.
 const UNSYNCED_SECS: u64 = 10;
 /// However slow the store is, as much may be on its way.

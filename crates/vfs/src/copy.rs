@@ -11,13 +11,14 @@
 use std::ops::Range;
 
 use chunk::Extent;
+use meta::ops::Groups;
 use meta::{Body, Content, FsError};
 use obs::OperationKind;
 use types::{Ino, LockMode};
 
 use crate::content::FILE_SIZE_MAX;
 use crate::core::Core;
-use crate::live::{Live, extent_parts, inline_overlay};
+use crate::live::{Live, extent_parts, inline_overlay, pages_of};
 use crate::request::{HandleId, Reply, Request};
 use crate::shield::PAGE_LEN;
 use crate::wait::{Progress, Step, Try, WaitKey};
@@ -60,18 +61,19 @@ impl Core {
         if progress.copy_tries > COPY_TRIES_MAX {
             return Err(FsError::NotSupported.into());
         }
-        if let Some(groups) = kill_privileges {
-            self.kill_privileges(*ino, groups, progress)?;
-        } else if self.has_capability(*ino) {
-            self.drop_capability(*ino, progress)?;
-        }
         let copy = Copy { from: *from, from_offset: *from_offset, to: *ino, to_offset: *offset, len: *len };
-        let reply = self.try_copy(copy, *handle, progress)?;
+        let reply = self.try_copy(copy, kill_privileges.as_ref(), *handle, progress)?;
         progress.must_sync = self.handles.get(handle).is_some_and(|handle| handle.sync);
         self.finish_data(reply, progress)
     }
 
-    fn try_copy(&mut self, mut copy: Copy, handle: HandleId, progress: &mut Progress) -> Try<Reply> {
+    fn try_copy(
+        &mut self,
+        mut copy: Copy,
+        kill_privileges: Option<&Groups>,
+        handle: HandleId,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
         }
@@ -96,6 +98,7 @@ impl Core {
         if copy.from == copy.to && is_overlapping {
             return Err(FsError::Invalid.into());
         }
+        self.take_back_privileges(copy.to, kill_privileges, progress)?;
         self.keep_to_pages(&mut copy, handle, &target)?;
         self.need_logged(&copy, progress)?;
         if let Body::Inline { data } = &source.body
@@ -155,7 +158,8 @@ impl Core {
             }
             Body::Paged { .. } => {
                 let range = copy.target();
-                let inside = self.pages.of(copy.to).flat_map(|(_, map)| map.extents_in(range.clone()));
+                let maps = self.pages.in_range(copy.to, pages_of(&range));
+                let inside = maps.flat_map(|map| map.extents_in(range.clone()));
                 inside.map(|e| e.end().min(range.end) - e.file_offset().max(range.start)).sum()
             }
             Body::Inline { .. } | Body::Empty {} | Body::Target { .. } => 0,
@@ -200,11 +204,9 @@ impl Core {
     /// Waits until the extents of a range of a file that nothing newer is known of are here.
     fn need_pages(&mut self, ino: Ino, content: &Content, range: &Range<u64>) -> Try<()> {
         let Body::Paged { .. } = content.body else { return Ok(()) };
-        let end_page = content.size.div_ceil(Body::PAGE_SPAN).min(range.end.div_ceil(Body::PAGE_SPAN));
-        let mut pages = range.start / Body::PAGE_SPAN..end_page;
-        let is_missing = |page: &u64| self.pages.get(ino, *page).is_none();
-        match pages.find(is_missing) {
-            Some(page) => Err(Step::Wait(self.fetch_page(ino, page))),
+        let pages = pages_of(&(range.start..range.end.min(content.size)));
+        match self.pages.first_gap(ino, &pages) {
+            Some(pages) => Err(Step::Wait(self.fetch_pages(ino, pages, content.size))),
             None => Ok(()),
         }
     }
@@ -216,7 +218,8 @@ impl Core {
             Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => Vec::new(),
             Body::Extents { map } => extent_parts(map, &range),
             Body::Paged { .. } => {
-                self.pages.of(copy.from).flat_map(|(_, map)| extent_parts(map, &range)).collect()
+                let maps = self.pages.in_range(copy.from, pages_of(&range));
+                maps.flat_map(|map| extent_parts(map, &range)).collect()
             }
         };
         let mut extents = Vec::with_capacity(parts.len());
@@ -240,9 +243,7 @@ impl Core {
     /// Changes the destination and logs that.
     fn share(&mut self, copy: &Copy, target: &Content, extents: &[Extent]) -> Try<()> {
         let mut live = Live::new(target, self.config.inline_bytes_max);
-        for (page, map) in self.pages.of(copy.to) {
-            live.load_page(page, map.clone());
-        }
+        self.pages.of(copy.to).into_iter().for_each(|loaded| live.load(loaded.clone()));
         if !live.place(&copy.target(), extents, self.clock.wall) {
             return Err(FsError::NotSupported.into());
         }

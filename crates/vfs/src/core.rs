@@ -22,7 +22,7 @@ use crate::live::Live;
 use crate::lockop::LockCall;
 use crate::log::WriteLog;
 use crate::namespace::Shipped;
-use crate::outputs::{Clock, Output};
+use crate::outputs::{Clock, Invalidation, Output};
 use crate::pages::Pages;
 use crate::request::{HandleId, Interrupt, Reply, Request, RequestId};
 use crate::revoke::{InvalidateJob, Release};
@@ -70,6 +70,8 @@ pub struct Core {
     pub(crate) flush_later: BTreeMap<u64, BTreeSet<Ino>>,
     /// Attributes of inodes whose content others hold.
     pub(crate) glimpsed: Glimpsed,
+    /// Inodes that are no more.
+    pub(crate) gone: crate::gone::Gone,
     /// When the kernel last asked for a name, or for attributes of a file, that it was given to keep.
     pub(crate) asked_again_at: Option<Micros>,
     /// Inodes whose opens the master noted, before it is known whether they come about.
@@ -117,6 +119,10 @@ pub struct Core {
     pub(crate) lock_calls: BTreeMap<u64, LockCall>,
     /// Files that answer EIO, by how many handles from before the membership ended.
     pub(crate) broken: FxHashMap<Ino, u32>,
+    /// Directories of which a membership that has ended took names or other changes along. Their next fsync says so.
+    pub(crate) names_lost: BTreeSet<Ino>,
+    /// Names to be taken back once more, when answers on their way have arrived.
+    pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
     pub(crate) pins: BTreeMap<u64, Ino>,
     pub(crate) pinned: FxHashMap<Ino, u32>,
@@ -233,6 +239,7 @@ impl Core {
             short_of_segments: BTreeSet::new(),
             flush_later: BTreeMap::new(),
             glimpsed: Glimpsed::default(),
+            gone: crate::gone::Gone::default(),
             asked_again_at: None,
             opens_in_doubt: BTreeSet::new(),
             sought: FxHashMap::default(),
@@ -264,6 +271,8 @@ impl Core {
             lock_calls: BTreeMap::new(),
             closes: crate::lockop::Closes::default(),
             broken: FxHashMap::default(),
+            names_lost: BTreeSet::new(),
+            names_again: VecDeque::new(),
             linger: BTreeSet::new(),
             pins: BTreeMap::new(),
             pinned: FxHashMap::default(),
@@ -362,8 +371,10 @@ impl Core {
             Link::Down | Link::Ending | Link::Lost => Micros::NEVER,
         };
         let atimes = self.cache.atimes.due;
-        let round = self.next_round();
-        revocation.min(linger).min(ping).min(self.lapse_due()).min(self.commit_due).min(atimes).min(round)
+        let round = self.next_round().min(self.names_again.front().map_or(Micros::NEVER, |(due, _)| *due));
+        let aside = self.aside_due();
+        let own = revocation.min(linger).min(atimes).min(round).min(aside);
+        own.min(ping).min(self.lapse_due()).min(self.commit_due)
     }
 
     /// The next order for the driver.
@@ -534,10 +545,10 @@ impl Core {
             }
             if let Some(revocation) = self.tokens.poll_revocation(self.clock.now) {
                 self.metrics.tokens_revoked.add(revocation.resource.kind.into(), 1);
-                self.start_release(revocation);
+                self.start_release_for(revocation, crate::revoke::Cause::Asked);
                 continue;
             }
-            if self.log.is_full() {
+            if self.log.is_full() || self.is_turn_to_be_logged() {
                 self.send_batch(false);
                 continue;
             }
@@ -577,7 +588,12 @@ impl Core {
         }
         left.clear();
         self.cache.left = left;
+        let departed = std::mem::take(&mut self.cache.departed);
+        if !departed.is_empty() {
+            self.keep_gone(departed);
+        }
         for (ino, place) in self.cache.moved.drain(..) {
+            self.gone.forget(ino);
             if let Some(known) = self.known.get_mut(&ino) {
                 known.set_place(place);
             }
@@ -635,7 +651,10 @@ impl Core {
             progress.error = Some(error);
             return Step::Wait(WaitKey::Released(given_back));
         }
-        error.into()
+        match self.last_look(request).filter(|_| error == FsError::Stale) {
+            Some(reply) => Step::Done(reply),
+            None => error.into(),
+        }
     }
 
     /// Gives back what the record of an inode was last seen under.

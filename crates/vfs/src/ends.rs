@@ -72,6 +72,9 @@ pub(crate) struct End {
     moved: Micros,
     /// The generation that the kernel was told with the file.
     generation: u32,
+    /// Whether the kernel surely has the inode, and no answer is on its way that would bring it there anew: attributes that are taken back
+    /// are gone.
+    is_there: bool,
     /// `None` while that is all there is, of a file that was told of with one end and not opened.
     bounds: Option<Box<Bounds>>,
 }
@@ -145,6 +148,16 @@ impl End {
     /// Whether an answer that tells of it may still be on its way.
     pub(crate) fn was_told_lately(&self, now: Micros) -> bool {
         now.since(self.moved) < ON_ITS_WAY
+    }
+
+    /// Whether an answer may be on its way that brings the inode to a kernel that does not have it.
+    pub(crate) fn may_bring_it(&self, now: Micros) -> bool {
+        !self.is_there && self.was_told_lately(now)
+    }
+
+    /// Whoever closes the file had the answer that named it, and that was the only one.
+    pub(crate) fn note_there(&mut self) {
+        self.is_there = true;
     }
 
     /// The generation that the kernel was told with the inode; the root's is never told.
@@ -368,6 +381,7 @@ impl Core {
     /// The kernel is told of an inode, perhaps for the first time: then it has what it is told.
     pub(crate) fn note_entry_told(&mut self, attr: &Attr) {
         let known = self.known.note(attr.ino);
+        known.end.is_there = false;
         if known.lookups == 0 && !known.is_open() {
             known.end.begin(attr.size);
         }

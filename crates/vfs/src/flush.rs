@@ -340,6 +340,9 @@ impl Core {
 
     pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
         self.tell_lost(ino)?;
+        if self.names_lost.remove(&ino) {
+            return Err(FsError::Io.into());
+        }
         if !progress.flushed {
             progress.flushed = true;
             self.log_atimes(&[ino]);
@@ -354,10 +357,15 @@ impl Core {
 
     /// Refuses to call content durable that found no room, or is lost.
     pub(crate) fn refuse_unstored(&mut self, ino: Ino) -> Try<()> {
-        if let Some(refusal) = self.flush_failed.remove(&ino) {
-            return Err(refusal.into());
+        match self.unstored(ino) {
+            Some(refusal) => Err(refusal.into()),
+            None => self.tell_lost(ino),
         }
-        self.tell_lost(ino)
+    }
+
+    /// Why newer content of `ino` could not be stored when that was last tried. Everyone who waits for it hears of it, until it can be.
+    pub(crate) fn unstored(&self, ino: Ino) -> Option<FsError> {
+        self.flush_failed.get(&ino).copied().filter(|_| self.live.contains_key(&ino))
     }
 
     /// Ends a write: with `sync` its content must be durable first.
@@ -409,6 +417,8 @@ impl Core {
     pub(crate) fn on_time(&mut self) {
         self.take_back_again();
         self.release_lingering();
+        self.take_names_back_again();
+        self.drop_old_aside();
         self.renew_lease();
         self.lapse();
         self.log_due_atimes();

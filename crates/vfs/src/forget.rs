@@ -11,6 +11,7 @@ use wire::ToMaster;
 
 use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
+use crate::known::Known;
 use crate::outputs::Invalidation;
 use crate::revoke::Purpose;
 
@@ -108,14 +109,14 @@ impl Core {
     /// The name to take back before attributes are: what the kernel is only just told of has no inode there yet that could lose them. The call
     /// waits for who looks the name up or lists it, by the lock of the directory.
     fn name_on_its_way(&self, ino: Ino) -> Option<Invalidation> {
-        self.known.get(&ino).filter(|known| known.end.was_told_lately(self.clock.now))?;
+        self.known.get(&ino).filter(|known| known.end.may_bring_it(self.clock.now))?;
         let Place::Covered(parent, cookie) = self.place(ino) else { return None };
         let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
         Some(Invalidation::Name { parent, name: entry.dirent.name.clone() })
     }
 
     /// The directory covers an inode again: what was held of it alone is worth nothing.
-    fn drop_own_tokens(&mut self, ino: Ino) {
+    pub(crate) fn drop_own_tokens(&mut self, ino: Ino) {
         for resource in [ResourceId::attr(ino), ResourceId::file(ino)] {
             if self.tokens.held(resource) != LockMode::Nl && !self.tokens.is_releasing(resource) {
                 self.tokens.forget(resource);
@@ -143,12 +144,13 @@ impl Core {
                     old.name_out && old.dirent.ino == entry.ino && owners.is_some_and(|(was, is)| was != is)
                 });
                 let was_other = replaced.is_some_and(|old| old.name_out) || has_new_owner;
+                let old_ino = dir.entries.get(cookie).map(|old| old.dirent.ino);
                 if let Some((ino, was_covered)) = replaced.map(CachedEntry::ino_and_covered) {
                     stale.note(ino, was_covered);
                     self.keep_old_content(ino, None);
                 }
                 if was_negative || was_other {
-                    stale.names.push(Invalidation::Name { parent: *parent, name: entry.name.clone() });
+                    stale.names.extend(self.name_to_take_back(*parent, &entry.name, old_ino));
                 }
             }
             Change::DeleteEntry { parent, cookie, name } => {
@@ -157,7 +159,7 @@ impl Core {
                 let Some(old) = old else { return };
                 let (ino, was_covered) = old.ino_and_covered();
                 if old.name_out {
-                    stale.names.push(Invalidation::Name { parent: *parent, name: name.clone() });
+                    stale.names.extend(self.name_to_take_back(*parent, name, Some(ino)));
                 }
                 stale.note(ino, was_covered);
                 if self.known.get(&ino).is_some_and(|known| known.seat.is_at(*parent, name)) {
@@ -201,16 +203,50 @@ impl Core {
         }
     }
 
-    /// What the kernel has of a directory itself goes: with its attributes alone, no listing has to.
-    fn directory_forgotten(&mut self, ino: Ino) -> Option<Invalidation> {
+    /// What the kernel has of a directory itself goes: with its attributes alone, no listing has to. First its name, if an answer that tells of
+    /// it may be on its way.
+    fn directory_forgotten(&mut self, ino: Ino) -> Vec<Invalidation> {
+        let seat = self.seat_on_its_way(ino);
         let dir = self.cache.dirs.get_mut(&ino);
         let kernel_has = dir.map(|dir| std::mem::take(&mut dir.kernel_has)).unwrap_or_default();
         let has_attr = self.known.get_mut(&ino).is_some_and(|known| std::mem::take(&mut known.attr_out));
-        match kernel_has {
+        let own = match kernel_has {
             KernelHas::Listing => Some(Invalidation::Directory { ino }),
             KernelHas::Attributes => Some(Invalidation::Attr { ino }),
             KernelHas::Nothing => has_attr.then_some(Invalidation::Attr { ino }),
+        };
+        own.into_iter().flat_map(|own| seat.clone().into_iter().chain([own])).collect()
+    }
+
+    /// The name of a directory to take back before its attributes are, as [`name_on_its_way`](Self::name_on_its_way) of a file.
+    pub(crate) fn seat_on_its_way(&self, ino: Ino) -> Option<Invalidation> {
+        let known = self.known.get(&ino).filter(|known| known.end.was_told_lately(self.clock.now))?;
+        let (parent, name) = known.seat.place()?;
+        Some(Invalidation::Name { parent: *parent, name: name.clone() })
+    }
+
+    /// How a name that led to `ino`, or to nothing, and leads there no more is taken back.
+    fn name_to_take_back(&self, parent: Ino, name: &types::Name, ino: Option<Ino>) -> Vec<Invalidation> {
+        let name = name.clone();
+        let known =
+            ino.and_then(|ino| self.known.get(&ino)).filter(|known| self.may_be_looked_up_again(known));
+        match known.map(|known| known.seat.place().is_some()) {
+            None => vec![Invalidation::Name { parent, name }],
+            Some(false) => vec![Invalidation::Unhash { parent, name }],
+            // Whoever works in a directory would not find out any more where it is.
+            Some(true) => vec![Invalidation::Name { parent, name }, Invalidation::Names {}],
         }
+    }
+
+    /// Whether the kernel may have a name for longer than it is taken back for.
+    pub(crate) fn outlives(&self, entry: &CachedEntry) -> bool {
+        let known = self.known.get(&entry.dirent.ino).filter(|_| entry.name_out);
+        known.is_some_and(|known| self.may_be_looked_up_again(known))
+    }
+
+    /// Whether an answer to a lookup of what the kernel has already may be on its way: that has the name last, whatever was taken back before.
+    fn may_be_looked_up_again(&self, known: &Known) -> bool {
+        known.looked_up_again && known.end.was_told_lately(self.clock.now)
     }
 
     /// Content changed elsewhere, so this node does not hold it in EX: what is newer here could not be stored

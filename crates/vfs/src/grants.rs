@@ -65,7 +65,7 @@ impl Core {
         self.metrics.token_wait.record(self.clock.now.since(since).0);
         self.wants.remove(&want);
         self.note_brought(want, &granted);
-        self.find_place(want.ino(), &granted);
+        self.find_place(want, &granted);
         let key = WaitKey::Want(want);
         // If it came with another directory, that covers the inode, and the master did not note the open.
         if let Want::Open { ino } = want
@@ -99,7 +99,8 @@ impl Core {
 
     /// The master says what covers an inode by what it grants. A directory that is cached already brings no
     /// listing, so the inode is looked for in what is there.
-    fn find_place(&mut self, ino: Ino, granted: &[ResourceId]) {
+    fn find_place(&mut self, want: Want, granted: &[ResourceId]) {
+        let ino = want.ino();
         for resource in granted.iter().filter(|r| r.kind == ResourceKind::Dir && r.ino != ino) {
             let Some(dir) = self.cache.dirs.get(&resource.ino) else { continue };
             if let Place::Covered(parent, cookie) = self.place(ino)
@@ -115,8 +116,10 @@ impl Core {
                 self.cache.learnt.remove(&ino);
                 return self.set_place(ino, place);
             }
-            // Its entry is further on: asking again would bring the same first range again.
-            if !dir.is_complete() && self.place(ino) == Place::Unknown {
+            // Its entry is further on, wherever it was seen last: asking again would bring the same first range again.
+            let is_here = self.cache.dirs.contains_key(&ino) || self.cache.owns.contains_key(&ino);
+            if !dir.is_complete() && !is_here && !matches!(want, Want::Directory { .. }) {
+                self.set_place(ino, Place::Unknown);
                 self.sought.insert(ino, resource.ino);
             }
         }
@@ -132,7 +135,8 @@ impl Core {
             self.released_at.remove(&resource);
         }
         if self.released_at.contains_key(&resource) {
-            // Made before the master saw our release, which takes it away again.
+            // Made before the master saw our release, which takes it away again. What it would have brought does not come again.
+            self.drop_aside(resource.ino);
             return;
         }
         let ino = resource.ino;
@@ -140,7 +144,9 @@ impl Core {
         match data {
             GrantData::Held {} if held == LockMode::Nl => return,
             GrantData::Held {} => {}
+            GrantData::Since { inode, changes } => self.take_turn(ino, *inode, &changes),
             GrantData::Directory { inode, listing } => {
+                self.drop_aside(ino);
                 if !self.cache.dirs.contains_key(&ino) {
                     let dir = DirCache::new(*inode, self.clock.now);
                     self.cache.dirs.insert(ino, Box::new(dir));

@@ -53,6 +53,8 @@ impl Core {
             self.tokens.forget_delayed();
             self.reserve_asked = false;
             self.held_forgets.clear();
+            // The next connection, or master, may not know what was to come with their grants.
+            self.drop_all_aside();
             for job in self.jobs.values_mut() {
                 job.forget_master();
             }
@@ -259,6 +261,8 @@ impl Core {
             || self.link != Link::Up
             || !self.flushes.is_empty()
             || !self.flush_later.is_empty()
+            // Nothing of this node's is to happen after it has left.
+            || !self.shipped.is_empty()
         {
             return;
         }
@@ -294,6 +298,7 @@ impl Core {
             }
             return;
         }
+        self.disown();
         self.send(ToMaster::Bye {});
         self.departure.ended = true;
         if !self.live.is_empty() {

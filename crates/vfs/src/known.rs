@@ -28,6 +28,8 @@ pub struct Known {
     pub pages_out: bool,
     /// Whether the master knows that it is open here (OP).
     pub open_told: bool,
+    /// Whether a lookup of it was answered after the first: the kernel may take such an answer at any time.
+    pub(crate) looked_up_again: bool,
     /// What the kernel has for its end.
     pub(crate) end: End,
     /// What the kernel has for its owner and permissions.
@@ -87,6 +89,7 @@ impl Known {
             attr_out: false,
             pages_out: false,
             open_told: false,
+            looked_up_again: false,
             end: End::default(),
             judged: Judged::default(),
             seat: Seat::default(),
@@ -213,6 +216,11 @@ impl Seat {
     /// Whether it is known where the kernel has the directory, and that is in one of which `is_so` holds.
     pub(crate) fn is_in(&self, is_so: impl FnOnce(Ino) -> bool) -> bool {
         self.0.as_ref().is_some_and(|seats| is_so(seats.now.0))
+    }
+
+    /// Where the kernel has it.
+    pub(crate) fn place(&self) -> Option<&(Ino, Name)> {
+        self.0.as_ref().map(|seats| &seats.now)
     }
 
     /// What to drop, once.

@@ -204,6 +204,7 @@ impl Core {
     /// they are closed.
     fn give_up(&mut self, reason: &str) {
         let mut lost = self.log.content();
+        self.names_lost.append(&mut self.log.directories());
         let files = self.live.len() as u64;
         let bytes: u64 = self.live.values().map(|live| live.dirty_bytes() as u64).sum();
         let locks = self.locks.values().map(|list| list.len() as u64).sum::<u64>();
@@ -262,6 +263,7 @@ impl Core {
         self.removing.clear();
         self.opens_in_doubt.clear();
         self.linger.clear();
+        self.names_again.clear();
         self.cache.sole_orphans.clear();
         self.wants.clear();
         self.want_of.clear();

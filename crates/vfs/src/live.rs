@@ -9,7 +9,7 @@
 mod dirty;
 mod map;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use chunk::{ChunkError, Extent, ExtentMap, LiveDeltas, Piece, SegmentWriter};
@@ -17,6 +17,8 @@ use meta::{Body, Content};
 use types::{Ino, SegmentId, Timespec};
 
 use map::{FileMap, append, compact};
+
+use crate::loaded::Loaded;
 
 /// Newer content of one file.
 #[derive(Debug)]
@@ -40,8 +42,8 @@ pub struct Live {
     data: Data,
     deltas: LiveDeltas,
     logged_bytes: u64,
-    /// Pages of extents that may be under the file's keys.
-    logged_pages: u64,
+    /// Pages of extents under the file's keys, those that were not loaded apart.
+    logged_pages: BTreeSet<u64>,
 }
 
 /// Times as of a version of the content.
@@ -80,22 +82,17 @@ pub struct Capture {
     pub bytes_delta: i64,
 }
 
-/// A page of extents that must be loaded first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeedPage(pub u64);
-
 impl Live {
     /// Content as logged, about to be changed. It stays inline up to `inline_bytes_max` bytes.
     pub fn new(content: &Content, inline_bytes_max: usize) -> Self {
-        let end_page = content.size.div_ceil(Body::PAGE_SPAN);
-        let (data, logged_pages) = match &content.body {
-            Body::Empty {} | Body::Target { .. } => (Data::Inline(Vec::new()), 0),
-            Body::Inline { data } => (Data::Inline(data.to_vec()), 0),
-            Body::Extents { map } => (Data::Mapped(FileMap::whole(map)), 0),
+        let data = match &content.body {
+            Body::Empty {} | Body::Target { .. } => Data::Inline(Vec::new()),
+            Body::Inline { data } => Data::Inline(data.to_vec()),
+            Body::Extents { map } => Data::Mapped(FileMap::whole(map)),
             Body::Paged { mapped_bytes } => {
-                let mapped_bytes = *mapped_bytes;
-                let map = FileMap { unknown_to: end_page, end_page, mapped_bytes, ..FileMap::default() };
-                (Data::Mapped(map), end_page)
+                let mut map = FileMap { mapped_bytes: *mapped_bytes, ..FileMap::default() };
+                map.loaded.known.insert(content.size.div_ceil(Body::PAGE_SPAN)..u64::MAX);
+                Data::Mapped(map)
             }
         };
         Self {
@@ -111,7 +108,7 @@ impl Live {
             data,
             deltas: LiveDeltas::new(),
             logged_bytes: content.body.stored_bytes(),
-            logged_pages,
+            logged_pages: BTreeSet::new(),
         }
     }
 
@@ -167,36 +164,29 @@ impl Live {
         }
     }
 
-    /// Takes in a loaded page of extents.
-    pub fn load_page(&mut self, page: u64, extents: ExtentMap) {
+    /// Takes in pages of extents as they are logged: all that there are in `range`.
+    pub fn load_pages(&mut self, range: Range<u64>, list: impl IntoIterator<Item = (u64, ExtentMap)>) {
         if let Data::Mapped(map) = &mut self.data {
-            map.pages.entry(page).or_insert(extents);
+            map.loaded.take_in(range, list);
+            self.logged_pages.append(&mut map.loaded.logged);
         }
     }
 
-    /// The first page of extents in `range` that is not loaded.
-    pub fn missing_page(&self, range: &Range<u64>) -> Option<NeedPage> {
-        self.missing_pages(range, 1).first().copied().map(NeedPage)
+    /// Begins with what is known of the pages that are logged, unless the record has all extents.
+    pub fn load(&mut self, mut loaded: Loaded) {
+        if let Data::Mapped(map) = &mut self.data
+            && map.loaded.count().0 == 0
+        {
+            map.loaded.known.ranges().for_each(|range| loaded.known.insert(range));
+            self.logged_pages = std::mem::take(&mut loaded.logged);
+            map.loaded = loaded;
+        }
     }
 
-    /// So many of the pages of extents in `range` that are not loaded, in order.
-    pub fn missing_pages(&self, range: &Range<u64>, most: usize) -> Vec<u64> {
-        let Data::Mapped(map) = &self.data else { return Vec::new() };
-        let end = range.end.div_ceil(Body::PAGE_SPAN).min(map.unknown_to);
-        let mut missing = Vec::new();
-        let mut next = range.start / Body::PAGE_SPAN;
-        if range.is_empty() || next >= end {
-            return missing;
-        }
-        for (&page, _) in map.pages.range(next..end) {
-            missing.extend((next..page).take(most - missing.len()));
-            if missing.len() == most {
-                return missing;
-            }
-            next = page + 1;
-        }
-        missing.extend((next..end).take(most - missing.len()));
-        missing
+    /// The first stretch of the pages of extents in `range` that are not loaded.
+    pub fn missing_pages(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let Data::Mapped(map) = &self.data else { return None };
+        map.loaded.known.first_gap(&pages_of(range))
     }
 
     /// Writes `data` at `offset`. The pages of the range must be loaded.
@@ -284,7 +274,7 @@ impl Live {
             bytes.clear();
             self.unfold();
         }
-        let is_missing = self.missing_page(range).is_some();
+        let is_missing = self.missing_pages(range).is_some();
         let Data::Mapped(map) = &mut self.data else { return false };
         if is_missing || map.dirty.bytes > 0 || !map.has_room_for(range, extents) {
             return false;
@@ -336,7 +326,7 @@ impl Live {
             Data::Inline(bytes) => (Vec::new(), inline_overlay(bytes, &range)),
             Data::Mapped(map) => {
                 let mut parts = Vec::new();
-                for (_, extents) in map.pages.range(..=range.end / Body::PAGE_SPAN) {
+                for (_, extents) in map.loaded.pages(pages_of(&range)) {
                     parts.extend(extent_parts(extents, &range));
                 }
                 (parts, map.dirty.overlay(&range))
@@ -349,7 +339,7 @@ impl Live {
         let found = match &self.data {
             Data::Inline(bytes) => (offset < bytes.len() as u64).then_some(offset),
             Data::Mapped(map) => {
-                let stored = map.pages.values().filter_map(|p| p.seek_data(offset)).min();
+                let stored = map.loaded.seek_data(offset);
                 let dirty = map.dirty.seek_data(offset);
                 stored.into_iter().chain(dirty).min()
             }
@@ -364,9 +354,8 @@ impl Live {
             return offset.max(bytes.len() as u64).min(self.size);
         };
         loop {
-            let page = offset / Body::PAGE_SPAN;
-            let stored = map.pages.get(&page).and_then(|p| p.extent_at(offset)).map(Extent::end);
-            match stored.into_iter().chain(map.dirty.end_of_data_at(offset)).max() {
+            match map.loaded.end_of_data_at(offset).into_iter().chain(map.dirty.end_of_data_at(offset)).max()
+            {
                 Some(end) if end > offset => offset = end,
                 _ => return offset.min(self.size),
             }
@@ -403,20 +392,24 @@ impl Live {
                 Some(whole) => Body::Extents { map: whole },
                 None => {
                     paged = true;
-                    if self.logged_pages == 0 {
-                        map.changed = map.pages.keys().copied().collect();
+                    if self.logged_pages.is_empty() {
+                        map.changed = map.loaded.pages(0..u64::MAX).map(|(page, _)| page).collect();
                     }
                     for page in std::mem::take(&mut map.changed) {
-                        pages.push((page, map.pages.get(&page).cloned().unwrap_or_default()));
+                        let extents = map.loaded.page(page).cloned().unwrap_or_default();
+                        match extents.is_empty() {
+                            true => self.logged_pages.remove(&page),
+                            false => self.logged_pages.insert(page),
+                        };
+                        pages.push((page, extents));
                     }
-                    self.logged_pages = self.logged_pages.max(map.end_page);
                     Body::Paged { mapped_bytes: map.mapped_bytes }
                 }
             },
         };
         if !paged {
-            pages =
-                (0..std::mem::take(&mut self.logged_pages)).map(|page| (page, ExtentMap::new())).collect();
+            let logged = std::mem::take(&mut self.logged_pages);
+            pages = logged.into_iter().map(|page| (page, ExtentMap::new())).collect();
         }
         let mut segments = BTreeSet::new();
         if let Data::Mapped(map) = &mut self.data {
@@ -447,10 +440,13 @@ impl Live {
     }
 
     /// Its pages of extents, once what was captured of it is logged; none of a file whose record holds them.
-    pub fn into_pages(self) -> BTreeMap<u64, ExtentMap> {
+    pub fn into_pages(self) -> Loaded {
         match self.data {
-            Data::Mapped(map) if self.logged_pages > 0 => map.pages,
-            Data::Mapped(_) | Data::Inline(_) => BTreeMap::new(),
+            Data::Mapped(mut map) if !self.logged_pages.is_empty() => {
+                map.loaded.logged = self.logged_pages;
+                map.loaded
+            }
+            Data::Mapped(_) | Data::Inline(_) => Loaded::default(),
         }
     }
 
@@ -512,7 +508,8 @@ impl Live {
     fn unfold(&mut self) {
         let Data::Inline(bytes) = &mut self.data else { return };
         // What was logged of a file that was cut to nothing is to go, too.
-        let mut map = FileMap { changed: (0..self.logged_pages).collect(), ..FileMap::default() };
+        let (loaded, changed) = (Loaded::whole(), self.logged_pages.clone());
+        let mut map = FileMap { loaded, changed, ..FileMap::default() };
         let bytes = std::mem::take(bytes);
         if !bytes.is_empty() {
             map.dirty.write(0, &bytes);
@@ -524,6 +521,12 @@ impl Live {
     fn fold(&mut self) {
         self.data = Data::Inline(Vec::new());
     }
+}
+
+/// Numbers of the pages that describe bytes of `range`.
+pub fn pages_of(range: &Range<u64>) -> Range<u64> {
+    let start = range.start / Body::PAGE_SPAN;
+    start..if range.is_empty() { start } else { range.end.div_ceil(Body::PAGE_SPAN) }
 }
 
 /// Bytes of an inline file to lay over an answer for `range`.

@@ -11,7 +11,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use meta::Change;
+use meta::{Change, ChangeKey};
 use rustc_hash::FxHashMap;
 use types::{Account, BatchSeq, Charge, Credit, Ino, LockMode, ResourceId, SegmentId};
 use wire::ToMaster;
@@ -20,7 +20,7 @@ use wire::ToMaster;
 #[derive(Debug)]
 pub struct WriteLog {
     changes: Vec<Option<Change>>,
-    at: FxHashMap<LogKey, usize>,
+    at: FxHashMap<ChangeKey, usize>,
     /// Changes in the open batch that no later one replaces.
     count: usize,
     bytes: usize,
@@ -43,18 +43,6 @@ struct Sealed {
     seq: BatchSeq,
     bytes: usize,
     message: ToMaster,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum LogKey {
-    Entry(Ino, u64),
-    Inode(Ino),
-    Content(Ino),
-    Page(Ino, u64),
-    Pages(Ino, u64),
-    Xattrs(Ino),
-    Orphan(Ino),
-    Redo(SegmentId, u64),
 }
 
 /// Bytes at which a batch is sealed: with its last operation and the rights that it declares it fits a message.
@@ -89,7 +77,7 @@ impl WriteLog {
 
     /// Appends a change.
     pub fn append(&mut self, change: Change) {
-        let Some(key) = LogKey::of(&change) else {
+        let Some(key) = change.key() else {
             match change {
                 Change::AddLive { segment, bytes } => {
                     let live = self.live.entry(segment).or_default();
@@ -169,7 +157,7 @@ impl WriteLog {
 
     /// Whether the open batch has the record of an inode with keys of its own, perhaps the first.
     pub fn has_record_of(&self, ino: Ino) -> bool {
-        self.at.contains_key(&LogKey::Inode(ino))
+        self.at.contains_key(&ChangeKey::Inode(ino))
     }
 
     /// Whether the open batch has enough to be sent.
@@ -266,15 +254,32 @@ impl WriteLog {
         (self.count as u64, self.sealed.len() as u64)
     }
 
-    /// Inodes whose content changes here are not known to be durable.
-    pub fn content(&self) -> BTreeSet<Ino> {
+    /// Changes that are not known to be durable.
+    fn undurable(&self) -> impl Iterator<Item = &Change> {
         let sealed = self.sealed.iter().flat_map(|sealed| match &sealed.message {
             ToMaster::Batch { changes, .. } => changes.as_slice(),
             _ => &[],
         });
-        let changes = self.changes.iter().flatten().chain(sealed);
-        let inos = changes.filter_map(|change| match change {
-            Change::PutContent { ino, .. } | Change::PutExtentPage { ino, .. } => Some(*ino),
+        self.changes.iter().flatten().chain(sealed)
+    }
+
+    /// Directories in which names are not known to be durable.
+    pub fn directories(&self) -> BTreeSet<Ino> {
+        let dirs = self.undurable().filter_map(|change| match change {
+            Change::PutEntry { parent, .. } | Change::DeleteEntry { parent, .. } => Some(*parent),
+            Change::PutDirectory { ino, .. } => Some(*ino),
+            _ => None,
+        });
+        dirs.collect()
+    }
+
+    /// Inodes of which what an fsync stores is not known to be durable.
+    pub fn content(&self) -> BTreeSet<Ino> {
+        let inos = self.undurable().filter_map(|change| match change {
+            Change::PutContent { ino, .. }
+            | Change::PutExtentPage { ino, .. }
+            | Change::PutAttr { ino, .. }
+            | Change::PutXattrs { ino, .. } => Some(*ino),
             Change::PutEntry { entry, .. } => entry.covered().map(|_| entry.ino),
             _ => None,
         });
@@ -297,28 +302,4 @@ impl WriteLog {
 /// between them can depend on it. A directory gets a new record with each name made in it.
 fn is_newer_record(old: &Change, new: &Change) -> bool {
     matches!((old, new), (Change::PutDirectory { .. }, Change::PutDirectory { .. }))
-}
-
-impl LogKey {
-    /// The key that a change writes; `None` for sums, and for what writes none.
-    fn of(change: &Change) -> Option<Self> {
-        Some(match change {
-            Change::PutEntry { parent, cookie, .. } | Change::DeleteEntry { parent, cookie, .. } => {
-                Self::Entry(*parent, cookie.0)
-            }
-            Change::PutPlacement { ino, .. }
-            | Change::PutDirectory { ino, .. }
-            | Change::PutAttr { ino, .. }
-            | Change::DeleteInode { ino, .. } => Self::Inode(*ino),
-            Change::PutContent { ino, .. } | Change::DeleteContent { ino } => Self::Content(*ino),
-            Change::PutExtentPage { ino, page, .. } => Self::Page(*ino, *page),
-            Change::DeleteExtentPages { ino, from_page, .. } => Self::Pages(*ino, *from_page),
-            Change::PutXattrs { ino, .. } => Self::Xattrs(*ino),
-            Change::PutOrphan { ino, .. } | Change::DeleteOrphan { ino } => Self::Orphan(*ino),
-            Change::PutRedo { segment, offset, .. } | Change::DeleteRedo { segment, offset } => {
-                Self::Redo(*segment, *offset)
-            }
-            Change::AddUsage { .. } | Change::AddLive { .. } | Change::Owner { .. } => return None,
-        })
-    }
 }

@@ -117,6 +117,8 @@ impl Core {
             self.live.remove(&ino);
             self.dirty_files.remove(&ino);
             self.flush_failed.remove(&ino);
+            // Where less of the right is kept, so is what the kernel was told under it.
+            self.drop_lost_pages(ino);
         }
     }
 

@@ -3,9 +3,12 @@
 //! Two limits, both kept by giving up the least used one by one: the tokens that the master can remember for this node,
 //! and the bytes that this node spends on cached directories.
 
-use types::{LockMode, Micros, ResourceKind};
+use types::{Ino, LockMode, Micros, ResourceKind};
 
 use crate::core::{Core, Link};
+use crate::judged::ON_ITS_WAY;
+use crate::outputs::Invalidation;
+use crate::revoke::{Cause, Purpose};
 
 impl Core {
     /// The master says how many tokens this node may hold.
@@ -22,8 +25,37 @@ impl Core {
         }
         let Some(drop) = self.tokens.poll_drop().or_else(|| self.drop_idle()) else { return false };
         self.metrics.tokens_dropped.add(drop.resource.kind.into(), 1);
-        self.start_release(drop);
+        if drop.resource.kind == ResourceKind::Dir {
+            self.take_back_later(drop.resource.ino);
+        }
+        self.start_release_for(drop, Cause::Room);
         true
+    }
+
+    /// What answers on their way may bring back of a directory that is given up for want of room is taken back once more when they have arrived: to
+    /// have names run out at once, or all names, would cost more of them than there is room for.
+    fn take_back_later(&mut self, dir: Ino) {
+        let Some(cached) = self.cache.dirs.get(&dir) else { return };
+        let outliving = cached.entries.values().filter(|entry| self.outlives(entry));
+        let mut list: Vec<Invalidation> = outliving
+            .map(|entry| Invalidation::Name { parent: dir, name: entry.dirent.name.clone() })
+            .collect();
+        if self.seat_on_its_way(dir).is_some() {
+            list.push(Invalidation::Attr { ino: dir });
+        }
+        if !list.is_empty() {
+            self.names_again.push_back((self.clock.now + ON_ITS_WAY, list));
+        }
+    }
+
+    /// What has fallen due of that.
+    pub(crate) fn take_names_back_again(&mut self) {
+        while let Some((due, list)) = self.names_again.pop_front() {
+            if due > self.clock.now {
+                return self.names_again.push_front((due, list));
+            }
+            self.invalidate(Purpose::Alone, list, Vec::new());
+        }
     }
 
     fn drop_idle(&mut self) -> Option<lock::Revocation> {
@@ -31,6 +63,8 @@ impl Core {
         if now < self.cache.trim_due || self.cache.bytes <= self.config.cache_bytes_max {
             return None;
         }
+        // What is kept aside serves nobody now.
+        while self.cache.bytes > self.config.cache_bytes_max && self.drop_oldest_aside() {}
         let on_their_way = self
             .releases
             .iter()

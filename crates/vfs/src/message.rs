@@ -28,8 +28,8 @@ impl Core {
                 self.on_acquired(request, error, grants, glimpse);
             }
             FromMaster::Entries { dir, listing, error } => self.on_entries(dir, listing, error),
-            FromMaster::Fetched { request, xattrs, page, inodes, error } => {
-                self.on_fetched(request, xattrs, page, inodes, error);
+            FromMaster::Fetched { request, xattrs, pages, pages_to, inodes, error } => {
+                self.on_fetched(request, xattrs, (pages, pages_to), inodes, error);
             }
             FromMaster::Shipped { seq, result, changes, grants, seen } => {
                 self.note_seen(seen);
@@ -48,7 +48,10 @@ impl Core {
                 }
             }
             FromMaster::Revoke { list, speculative } => self.on_revoke(list, speculative),
-            FromMaster::Forget { seq, changes, removed } => self.on_forget(seq, changes, removed),
+            FromMaster::Forget { seq, changes, removed } => {
+                self.change_aside(&changes);
+                self.on_forget(seq, changes, removed);
+            }
             FromMaster::Glimpse { seq, list } => {
                 let contents: Vec<_> =
                     list.iter().filter_map(|ino| Some((*ino, self.glimpse_content(*ino)?))).collect();
@@ -138,13 +141,17 @@ impl Core {
         &mut self,
         request: u64,
         xattrs: Vec<(types::Name, Box<[u8]>)>,
-        page: Option<chunk::ExtentMap>,
+        (pages, pages_to): (Vec<(u64, chunk::ExtentMap)>, u64),
         inodes: u64,
-        error: Option<FsError>,
+        mut error: Option<FsError>,
     ) {
         let Some(what) = self.fetch_of.remove(&request) else { return };
         self.fetches.remove(&what);
         let key = WaitKey::Fetch(what);
+        if matches!(what, FetchWhat::ExtentPages { from, .. } if pages_to <= from) {
+            // Whoever waits for them would ask for ever.
+            error.get_or_insert(FsError::Io);
+        }
         if error.is_some() {
             self.edit_waiting(key, |progress| progress.error = error);
             self.wake(key);
@@ -159,9 +166,7 @@ impl Core {
                     }
                 });
             }
-            FetchWhat::ExtentPage { ino, page: number } => {
-                self.take_page(ino, number, page.unwrap_or_default());
-            }
+            FetchWhat::ExtentPages { ino, from, to } => self.take_pages(ino, from..pages_to.min(to), pages),
             FetchWhat::Totals {} => (self.space.inodes, self.space.counted_at) = (inodes, self.clock.now),
         }
         self.wake(key);
@@ -169,6 +174,7 @@ impl Core {
 
     /// Applies what an operation of this node changed: its kernel knows, for it asked. `made` has yet to be opened.
     fn take_own_changes(&mut self, changes: &[Change], made: Option<Ino>) {
+        self.change_aside(changes);
         for change in changes {
             self.cache.apply(change);
             if let Change::PutAttr { ino, .. } = change {
@@ -189,8 +195,12 @@ impl Core {
 
     /// The master has this node down as one that has an inode open whose name an operation of this node took.
     fn note_own_orphan(&mut self, ino: Ino) {
-        match self.known.get_mut(&ino).filter(|known| known.is_open()) {
+        match self.known.get_mut(&ino).filter(|known| known.is_open() || known.open_told) {
             Some(known) => {
+                if !known.is_open() {
+                    // Told for an open that waits for this very operation.
+                    self.opens_in_doubt.insert(ino);
+                }
                 known.open_told = true;
                 known.set_place(Place::Unknown);
             }
@@ -256,8 +266,9 @@ impl Core {
         shipped.names_noted |= !changes.is_empty() && self.note_renamed(&shipped.op);
         self.end_removals(&shipped.removes);
         self.end_unlinking(seq);
-        if let Ok(reply) = result {
-            self.note_unlinked(&shipped.op, reply);
+        match result {
+            Ok(reply) => self.note_unlinked(&shipped.op, reply),
+            Err(_) => self.take_credit_back(&shipped.spent),
         }
         // A sync asked for while it was under way does not count.
         self.unsynced_at_master |= result.is_ok();

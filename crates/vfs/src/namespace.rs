@@ -4,7 +4,7 @@ use meta::ops::{AttrSet, FIRST_GENERATION, Groups, NewInode, RenameMode};
 use meta::{Change, FileKind, FsError, Op, OpContext, OpReply, ViewError};
 use obs::OperationKind;
 use types::{Credit, Ino, LockMode, Name, NameError, OpSeq, ResourceId};
-use wire::ToMaster;
+use wire::{ToMaster, Want};
 
 use crate::cache::{DirCache, Found, LOADED_ALL, OwnCache, Place};
 use crate::core::{Core, Link};
@@ -90,11 +90,7 @@ impl Core {
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime } => self.try_read(*ino, *offset, *len, *noatime),
             Request::Write { ino, offset, data, append, direct, kill_privileges } => {
-                if let Some(groups) = kill_privileges {
-                    self.kill_privileges(*ino, groups, progress)?;
-                } else if self.has_capability(*ino) {
-                    self.drop_capability(*ino, progress)?;
-                }
+                self.lose_privileges(*ino, kill_privileges.as_ref(), progress)?;
                 let reply = self.try_write(*ino, *offset, &data.0, *append, progress)?;
                 if *direct {
                     self.shield_written(*ino, *offset, &reply, progress);
@@ -112,10 +108,12 @@ impl Core {
             Request::StatFs => self.try_statfs(),
             Request::GetXattr { ino, name } => self.try_getxattr(*ino, name, progress),
             Request::ListXattr { ino, is_trusted } => self.try_listxattr(*ino, *is_trusted, progress),
-            Request::SetXattr { ino, name, value, mode } => {
-                self.try_setxattr(*ino, name, value, *mode, progress)
+            Request::SetXattr { ino, name, value, mode, only_owner } => {
+                self.try_setxattr(*ino, (name, value), *mode, *only_owner, progress)
             }
-            Request::RemoveXattr { ino, name } => self.try_removexattr(*ino, name, progress),
+            Request::RemoveXattr { ino, name, only_owner } => {
+                self.try_removexattr(*ino, name, *only_owner, progress)
+            }
             Request::Allocate { .. } => self.try_allocate_request(request, progress),
             Request::Copy { .. } => self.try_copy_request(request, progress),
             Request::Seek { ino, offset, for_hole } => self.try_seek(*ino, *offset, *for_hole),
@@ -160,6 +158,7 @@ impl Core {
                     Found::Entry(cookie, _) => cookie,
                     Found::Absent(_) | Found::NotLoaded | Found::NoPlace => return None,
                 };
+                dir.note_told(cookie);
                 dir.entries.get_mut(&cookie)
             });
             match entry {
@@ -174,12 +173,7 @@ impl Core {
         let Request::Allocate { ino, offset, len, mode, kill_privileges } = request else {
             return Err(FsError::Invalid.into());
         };
-        if let Some(groups) = kill_privileges {
-            self.kill_privileges(*ino, groups, progress)?;
-        } else if self.has_capability(*ino) {
-            self.drop_capability(*ino, progress)?;
-        }
-        self.take_back_privileges(*ino, progress)?;
+        self.take_back_privileges(*ino, kill_privileges.as_ref(), progress)?;
         let reply = self.try_allocate((*ino, *offset, *len), *mode, progress)?;
         self.finish_data(reply, progress)
     }
@@ -244,6 +238,7 @@ impl Core {
         }
         // Whoever has the name by now: what was made is open here.
         let entry = self.made_entry(parent, &checked_name, ino, progress)?;
+        let entry = self.keep_made(parent, entry, progress);
         let handle = self.open_handle(Handle::new(ino, open));
         self.note_open_told(ino);
         self.finish_dir(Reply::Created(entry, self.opened(ino, handle, open)), progress)
@@ -276,7 +271,8 @@ impl Core {
         self.flush_before_naming(&[ino], progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
         self.run_op(&op, OperationKind::Link, progress)?;
-        let entry = self.made_entry(parent, &name, ino, progress)?;
+        // The kernel takes the attributes with it whatever was taken back meanwhile, so it is to ask for them again.
+        let entry = Entry { keep_attr: Keep::No, ..self.made_entry(parent, &name, ino, progress)? };
         self.finish_dir(Reply::Entry(entry), progress)
     }
 
@@ -378,6 +374,12 @@ impl Core {
                 if let Some(dir) = view.not_loaded.get() {
                     return Err(Step::Wait(self.load_more(dir)));
                 }
+                let mut dirs = op.directories();
+                let dir = dirs.next().filter(|dir| dirs.all(|other| other == *dir));
+                if let Some(dir) = dir.filter(|dir| self.cache.aside.contains_key(dir)) {
+                    // Its next turn comes with the right to do it here. Two such rights would hardly come together.
+                    return Err(Step::Wait(self.want(Want::Directory { ino: dir })));
+                }
                 let seq = self.ship(op, kind, credit)?;
                 progress.ship = Some(Ship::Sent(seq));
                 Err(Step::Wait(WaitKey::Ship(seq)))
@@ -423,8 +425,8 @@ impl Core {
         }
         for ino in inos {
             self.tell_lost(*ino)?;
-            if let Some(refusal) = self.flush_failed.get(ino) {
-                return Err((*refusal).into());
+            if let Some(refusal) = self.unstored(*ino) {
+                return Err(refusal.into());
             }
         }
         Ok(())
@@ -679,6 +681,8 @@ impl Core {
             }
         }
         self.live.remove(&ino);
+        self.flush_failed.remove(&ino);
+        self.names_lost.remove(&ino);
         self.drop_pages(ino);
         self.cache.atimes.noted.remove(&ino);
         self.old_content.remove(&ino);
@@ -720,9 +724,24 @@ impl Core {
         self.finish_data(reply, progress)
     }
 
-    /// At a hole the kernel keeps the mode that it has, other than at a write or a copy, and would go on to run the file with the rights of its
-    /// owner.
-    pub(crate) fn take_back_privileges(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+    /// What goes when a file is changed.
+    fn lose_privileges(&mut self, ino: Ino, kill: Option<&Groups>, progress: &mut Progress) -> Try<()> {
+        match kill {
+            Some(groups) => self.kill_privileges(ino, groups, progress),
+            None if self.has_capability(ino) => self.drop_capability(ino, progress),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`lose_privileges`](Self::lose_privileges), where the kernel keeps the mode that it has, other than at a write, and would go on to
+    /// run the file with the rights of its owner.
+    pub(crate) fn take_back_privileges(
+        &mut self,
+        ino: Ino,
+        kill: Option<&Groups>,
+        progress: &mut Progress,
+    ) -> Try<()> {
+        self.lose_privileges(ino, kill, progress)?;
         if !progress.killed_privileges || std::mem::replace(&mut progress.privileges_taken_back, true) {
             return Ok(());
         }
@@ -735,7 +754,7 @@ impl Core {
         if progress.killed_privileges {
             return Ok(());
         }
-        let op = Op::RemoveXattr { ino, name: checked(CAPABILITY)? };
+        let op = Op::RemoveXattr { ino, name: checked(CAPABILITY)?, only_owner: None };
         match self.run_op(&op, OperationKind::Setattr, progress) {
             // Another writer was faster, or other attributes are too large to be looked through here.
             Ok(_) | Err(Step::Done(Reply::Error(FsError::NoAttribute))) => {}

@@ -63,6 +63,15 @@ pub enum Invalidation {
         /// Name.
         name: Name,
     },
+    /// A name that a file has lost, and that the kernel may be looking up again: it does so without the lock of the directory, and has the name for
+    /// as long as the answer says, whatever was taken back before. So the name is dropped, not left to run out; otherwise as
+    /// [`Name`](Self::Name).
+    Unhash {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Name,
+    },
     /// What a rename that is not answered yet names anew. The kernel will keep it with the lifetime of the old name
     /// and holds the directory meanwhile: all names run out instead.
     Renamed {
@@ -111,6 +120,7 @@ impl Invalidation {
         match self {
             Self::Attr { ino } | Self::Directory { ino } | Self::Pages { ino } => Some(*ino),
             Self::Name { .. }
+            | Self::Unhash { .. }
             | Self::Renamed { .. }
             | Self::Names {}
             | Self::Drop { .. }

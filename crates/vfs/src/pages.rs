@@ -5,10 +5,13 @@
 //! at once; what was kept is given up, the oldest file first, when it gets much.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use chunk::ExtentMap;
 use rustc_hash::FxHashMap;
 use types::Ino;
+
+use crate::loaded::Loaded;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
@@ -21,7 +24,7 @@ pub(crate) struct Pages {
 
 #[derive(Debug, Default)]
 struct FilePages {
-    pages: BTreeMap<u64, ExtentMap>,
+    loaded: Loaded,
     kept: Option<Kept>,
 }
 
@@ -32,25 +35,39 @@ struct Kept {
 }
 
 impl Pages {
-    pub fn get(&self, ino: Ino, page: u64) -> Option<&ExtentMap> {
-        self.files.get(&ino)?.pages.get(&page)
+    /// The first stretch of `range` of which nothing is here.
+    pub fn first_gap(&self, ino: Ino, range: &Range<u64>) -> Option<Range<u64>> {
+        match self.files.get(&ino) {
+            Some(file) => file.loaded.known.first_gap(range),
+            None => (!range.is_empty()).then(|| range.clone()),
+        }
     }
 
-    /// All that are here of a file, in order.
-    pub fn of(&self, ino: Ino) -> impl Iterator<Item = (u64, &ExtentMap)> {
-        self.files.get(&ino).into_iter().flat_map(|file| file.pages.iter().map(|(page, map)| (*page, map)))
+    /// All that is here of a file.
+    pub fn of(&self, ino: Ino) -> Option<&Loaded> {
+        self.files.get(&ino).map(|file| &file.loaded)
     }
 
-    /// A page that was asked for. One that was kept meanwhile is newer: the master read the other before it was told.
-    pub fn insert(&mut self, ino: Ino, page: u64, map: ExtentMap) {
-        self.files.entry(ino).or_default().pages.entry(page).or_insert(map);
+    /// The extents that are here of pages of a file, in order.
+    pub fn in_range(&self, ino: Ino, range: Range<u64>) -> impl Iterator<Item = &ExtentMap> {
+        self.files
+            .get(&ino)
+            .into_iter()
+            .flat_map(move |file| file.loaded.pages(range.clone()))
+            .map(|(_, map)| map)
+    }
+
+    /// Pages that were asked for. Those that were kept meanwhile are newer: the master read the others before it was told.
+    pub fn take_in(&mut self, ino: Ino, range: Range<u64>, list: Vec<(u64, ExtentMap)>) {
+        self.files.entry(ino).or_default().loaded.take_in(range, list);
     }
 
     /// Those of a file whose changes are logged.
-    pub fn keep(&mut self, ino: Ino, pages: BTreeMap<u64, ExtentMap>) {
+    pub fn keep(&mut self, ino: Ino, loaded: Loaded) {
         self.take(ino);
-        let extents = pages.values().map(|map| map.len() + 1).sum();
-        if pages.is_empty() || extents > KEPT_EXTENTS_MAX {
+        let (pages, extents) = loaded.count();
+        let extents = extents + pages * PAGE_COSTS;
+        if pages == 0 || extents > KEPT_EXTENTS_MAX {
             return;
         }
         while self.kept_extents + extents > KEPT_EXTENTS_MAX
@@ -62,24 +79,24 @@ impl Pages {
         self.next_age += 1;
         self.kept.insert(age, ino);
         self.kept_extents += extents;
-        self.files.insert(ino, FilePages { pages, kept: Some(Kept { age, extents }) });
+        self.files.insert(ino, FilePages { loaded, kept: Some(Kept { age, extents }) });
     }
 
     /// Another node changed a page.
     pub fn drop_page(&mut self, ino: Ino, page: u64) {
         if let Some(file) = self.files.get_mut(&ino) {
-            file.pages.remove(&page);
+            file.loaded.drop_page(page);
         }
     }
 
     /// What is here of a file is needed elsewhere, or no more.
-    pub fn take(&mut self, ino: Ino) -> BTreeMap<u64, ExtentMap> {
-        let Some(file) = self.files.remove(&ino) else { return BTreeMap::new() };
+    pub fn take(&mut self, ino: Ino) -> Loaded {
+        let Some(file) = self.files.remove(&ino) else { return Loaded::default() };
         if let Some(Kept { age, extents }) = file.kept {
             self.kept.remove(&age);
             self.kept_extents -= extents;
         }
-        file.pages
+        file.loaded
     }
 
     pub fn clear(&mut self) {
@@ -87,8 +104,10 @@ impl Pages {
     }
 }
 
-/// Extents that files keep, some 64 bytes each, and a few more where a page has hardly any.
+/// Extents that files keep, some 64 bytes each.
 const KEPT_EXTENTS_MAX: usize = 256 << 10;
+/// What a page takes beside its extents, in extents.
+const PAGE_COSTS: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -107,21 +126,27 @@ mod tests {
         map
     }
 
-    fn pages(count: u64, extents: u64) -> BTreeMap<u64, ExtentMap> {
-        (0..count).map(|page| (page, map(extents))).collect()
+    fn pages(count: u64, extents: u64) -> Loaded {
+        let mut loaded = Loaded::default();
+        loaded.take_in(0..count, (0..count).map(|page| (page, map(extents))));
+        loaded
+    }
+
+    fn has(cache: &Pages, ino: u64, page: u64) -> bool {
+        cache.first_gap(Ino(ino), &(page..page + 1)).is_none()
     }
 
     #[test]
     fn what_was_kept_makes_room_and_what_was_asked_for_stays() {
         let mut cache = Pages::default();
-        cache.insert(Ino(1), 7, map(8000));
+        cache.take_in(Ino(1), 7..8, vec![(7, map(8000))]);
         for ino in 2..50 {
             cache.keep(Ino(ino), pages(4, 8000));
             assert!(cache.kept_extents <= KEPT_EXTENTS_MAX);
-            assert!(cache.get(Ino(ino), 3).is_some());
+            assert!(has(&cache, ino, 3));
         }
-        assert!(cache.get(Ino(1), 7).is_some() && cache.get(Ino(2), 0).is_none());
-        let left: Vec<Ino> = (2..50).map(Ino).filter(|ino| cache.get(*ino, 0).is_some()).collect();
+        assert!(has(&cache, 1, 7) && !has(&cache, 2, 0));
+        let left: Vec<Ino> = (2..50).filter(|ino| has(&cache, *ino, 0)).map(Ino).collect();
         assert_eq!(left, (42..50).map(Ino).collect::<Vec<_>>(), "the youngest");
         left.into_iter().for_each(|ino| drop(cache.take(ino)));
         assert_eq!((cache.kept_extents, cache.kept.len(), cache.files.len()), (0, 0, 1));
@@ -131,12 +156,8 @@ mod tests {
     fn what_was_asked_for_before_comes_too_late() {
         let mut cache = Pages::default();
         cache.keep(Ino(2), pages(1, 5));
-        cache.insert(Ino(2), 0, map(3));
-        cache.insert(Ino(2), 1, map(3));
-        assert_eq!(
-            cache.of(Ino(2)).map(|(page, map)| (page, map.len())).collect::<Vec<_>>(),
-            [(0, 5), (1, 3)]
-        );
+        cache.take_in(Ino(2), 0..2, vec![(0, map(3)), (1, map(3))]);
+        assert_eq!(cache.in_range(Ino(2), 0..9).map(ExtentMap::len).collect::<Vec<_>>(), [5, 3]);
     }
 
     #[test]
@@ -145,7 +166,7 @@ mod tests {
         for _ in 0..100 {
             cache.keep(Ino(2), pages(1, 8000));
         }
-        assert_eq!((cache.kept_extents, cache.kept.len()), (8001, 1));
+        assert_eq!((cache.kept_extents, cache.kept.len()), (8000 + PAGE_COSTS, 1));
         cache.keep(Ino(2), pages(40, 8000));
         assert_eq!((cache.kept_extents, cache.files.len()), (0, 0), "more than all may have");
     }

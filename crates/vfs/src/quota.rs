@@ -43,6 +43,8 @@ struct Held {
     inodes: i64,
     /// What the master was asked for and has not answered.
     asked: Option<Credit>,
+    /// Whether that is owed.
+    is_owed: bool,
 }
 
 /// Credit that is asked back.
@@ -146,7 +148,7 @@ impl Core {
                     bytes: lacking(bytes, held.bytes),
                     inodes: lacking(inodes, held.inodes),
                 };
-                held.asked = Some(want);
+                (held.asked, held.is_owed) = (Some(want), false);
                 self.metrics.credit_waits.add(1);
                 self.ask_credit(want, false);
             }
@@ -171,31 +173,47 @@ impl Core {
             if bytes == 0 && inodes == 0 {
                 continue;
             }
-            if held.asked.is_some() {
+            if held.asked.is_some() && held.is_owed {
                 // When that is answered.
                 self.quota.in_debt.insert(account);
                 continue;
             }
+            // In place of what was asked for: who waits for that asks again. What is owed is known to the master before a batch that uses it.
             let want = Credit { account, bytes, inodes };
-            held.asked = Some(want);
+            (held.asked, held.is_owed) = (Some(want), true);
             self.ask_credit(want, true);
         }
     }
 
     /// Credit has come.
     pub(crate) fn on_credited(&mut self, credit: Credit, refused: bool) {
-        let Credit { account, bytes, inodes } = credit;
+        let account = credit.account;
         let Some(held) = self.quota.held.get_mut(&account) else { return };
         held.asked = None;
+        self.take_credit(credit);
+        if refused {
+            self.edit_waiting(WaitKey::Credit(account), |progress| progress.refused_credit = Some(account));
+        }
+        self.wake(WaitKey::Credit(account));
+    }
+
+    /// A shipped operation was refused: what went with it is this node's again.
+    pub(crate) fn take_credit_back(&mut self, spent: &[Credit]) {
+        for credit in spent {
+            if self.quota.held.contains_key(&credit.account) {
+                self.take_credit(*credit);
+            }
+        }
+    }
+
+    /// Has credit that came with the message at hand.
+    fn take_credit(&mut self, credit: Credit) {
+        let Credit { account, bytes, inodes } = credit;
         self.quota.take(account, bytes.saturating_neg(), inodes.saturating_neg());
         if let Some(recall) = self.quota.recalled.get_mut(&account) {
             recall.bytes = recall.bytes.saturating_add(bytes);
             recall.inodes = recall.inodes.saturating_add(inodes);
         }
-        if refused {
-            self.edit_waiting(WaitKey::Credit(account), |progress| progress.refused_credit = Some(account));
-        }
-        self.wake(WaitKey::Credit(account));
     }
 
     /// Has all content logged that is less than its record, so that others can be in its place.
@@ -226,6 +244,8 @@ impl Core {
         if self.flush_under_way(&shrunk).is_some() {
             return;
         }
+        // What was promised for content that is gone, with its file perhaps, is there for others.
+        self.settle_all_pending();
         self.send_batch(false);
         for (account, Recall { seq, bytes, inodes }) in std::mem::take(&mut self.quota.recalled) {
             if let Some(held) = self.quota.held.get_mut(&account) {

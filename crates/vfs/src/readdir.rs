@@ -18,6 +18,10 @@ impl Core {
         let Request::ReadDir { ino, after, plus, sink } = request else { return Err(FsError::Io.into()) };
         let (dir, mut after, plus) = (*ino, *after, *plus);
         self.need_dir(dir)?;
+        if self.cache.dirs.get(&dir).is_some_and(|cached| cached.entries.is_empty() && !cached.is_complete())
+        {
+            return Err(Step::Wait(self.load_more(dir)));
+        }
         let parent = self.cache.dirs.get(&dir).map_or(dir, |d| d.inode.attr.parent);
         let mut is_any = false;
         for (offset, name, ino) in [(COOKIE_DOT, &b"."[..], dir), (COOKIE_DOTDOT, &b".."[..], parent)] {
@@ -95,7 +99,7 @@ impl Core {
         let ino = entry.dirent.ino;
         let found = match entry.dirent.covered() {
             Some(inode) => (self.visible(ino, inode), keep),
-            None => self.cached_own_attr(ino)?,
+            None => self.cached_own_attr(ino, known)?,
         };
         let is_to_wait = known.is_some_and(|known| known.seat.is_elsewhere(dir))
             || self.moves_end(&found.0)
@@ -125,7 +129,7 @@ impl Core {
     }
 
     /// Attributes of an uncovered child if its token is here; the listing does not wait for others.
-    fn cached_own_attr(&self, ino: Ino) -> Option<(Attr, Keep)> {
+    fn cached_own_attr(&self, ino: Ino, known: Option<&Known>) -> Option<(Attr, Keep)> {
         use types::{LockMode::Pr, ResourceId};
         let has = |resource| self.tokens.usable(resource).permits(Pr);
         if let Some(dir) = self.cache.dirs.get(&ino) {
@@ -137,7 +141,9 @@ impl Core {
             return None;
         }
         let inode = meta::Inode { attr: own.attr.clone()?, content: own.content.clone()? };
-        Some((self.visible(ino, &inode), Keep::Yes))
+        // What is taken back while the kernel makes an inode of the answer finds none, and would be kept.
+        let is_new = known.is_none_or(|known| known.lookups == 0);
+        Some((self.visible(ino, &inode), if is_new { Keep::No } else { Keep::Yes }))
     }
 }
 
@@ -164,7 +170,8 @@ struct Listed {
     entry: Option<Entry>,
 }
 
-/// Entries that are looked up together: the kernel's requests have room for 23 with attributes, so hardly any is in vain.
-const LISTED_AT_ONCE: usize = 12;
+/// Entries that are looked up together: the kernel's requests have room for some 200 with attributes (32 KiB, what getdents is mostly asked
+/// for), so hardly any is in vain.
+const LISTED_AT_ONCE: usize = 16;
 /// For how long the kernel is not believed to have what it was given, after it has asked for something of that.
 const DOUBTED_FOR: Micros = Micros::from_millis(1_000);

@@ -12,13 +12,25 @@ use meta::FileKind;
 use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
 
-use crate::cache::{CachedEntry, KernelHas, Place};
+use crate::cache::{CachedEntry, DirCache, KernelHas, Place};
 use crate::core::Core;
 use crate::lost::Unstored;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::view::Rights;
 use crate::wait::WaitKey;
 use lock::Revocation;
+
+/// What a right is given back for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The master asks for it.
+    Asked,
+    /// Nobody here wants it.
+    Other,
+    /// There are too many. What answers on their way may bring back is seen to later
+    /// ([`drop_one`](Core::drop_one)).
+    Room,
+}
 
 /// A release on its way.
 #[derive(Debug)]
@@ -27,6 +39,8 @@ pub(crate) struct Release {
     to: LockMode,
     stage: Stage,
     since: Micros,
+    /// A directory that others have their turn in: it is kept aside.
+    is_for_turn: bool,
 }
 
 impl Release {
@@ -143,6 +157,11 @@ impl Core {
 
     /// Carries out a revoke whose time has come, or a release of our own.
     pub(crate) fn start_release(&mut self, revocation: Revocation) {
+        self.start_release_for(revocation, Cause::Other);
+    }
+
+    /// The same, with what it is for.
+    pub(crate) fn start_release_for(&mut self, revocation: Revocation, cause: Cause) {
         let Revocation { resource, from, mut to } = revocation;
         let ino = resource.ino;
         let has_writers = self.known.get(&ino).is_some_and(|k| k.is_written());
@@ -152,14 +171,15 @@ impl Core {
             to = LockMode::Nl;
             self.tokens.release_further(resource, to);
         }
-        let release = Release { from, to, stage: Stage::Dropping, since: self.clock.now };
+        let is_for_turn = cause == Cause::Asked && resource.kind == ResourceKind::Dir && to == LockMode::Nl;
+        let release = Release { from, to, stage: Stage::Dropping, since: self.clock.now, is_for_turn };
         self.releases.insert(resource, release);
         if resource.kind == ResourceKind::Dir {
             // Writes that wait for a shipped operation hold page locks that the invalidation waits for.
             self.wake(WaitKey::Thawed(ino));
         }
         let (list, pages) = match to {
-            LockMode::Nl => self.kernel_has(resource),
+            LockMode::Nl => self.kernel_has(resource, cause),
             LockMode::Pr | LockMode::Ex => (Vec::new(), Vec::new()),
         };
         #[cfg(feature = "planted")]
@@ -179,7 +199,7 @@ impl Core {
     }
 
     /// What the kernel may have under a resource, in the order to take it back.
-    fn kernel_has(&self, resource: ResourceId) -> (Vec<Invalidation>, Vec<Ino>) {
+    fn kernel_has(&self, resource: ResourceId, cause: Cause) -> (Vec<Invalidation>, Vec<Ino>) {
         let ino = resource.ino;
         let (mut list, mut pages) = (Vec::new(), Vec::new());
         let mut child = |list: &mut Vec<Invalidation>, ino: Ino| match self.known.get(&ino) {
@@ -194,19 +214,27 @@ impl Core {
             ResourceKind::Dir => {
                 let Some(dir) = self.cache.dirs.get(&ino) else { return (list, pages) };
                 let is_on_its_way = |entry: &CachedEntry| {
-                    let known = self.known.get(&entry.dirent.ino);
-                    known.is_some_and(|known| known.attr_out && known.end.was_told_lately(self.clock.now))
+                    let known = self.known.get(&entry.dirent.ino).filter(|known| known.attr_out);
+                    known.is_some_and(|known| known.end.may_bring_it(self.clock.now))
                 };
-                for entry in dir.entries.values().filter(|e| e.name_out || is_on_its_way(e)) {
+                for entry in dir.told_entries().filter(|e| e.name_out || is_on_its_way(e)) {
                     list.push(Invalidation::Name { parent: ino, name: entry.dirent.name.clone() });
+                }
+                let is_at_once = cause != Cause::Room;
+                if is_at_once && dir.told_entries().any(|entry| self.outlives(entry)) {
+                    list.push(Invalidation::Names {});
                 }
                 for name in &dir.negatives {
                     list.push(Invalidation::Name { parent: ino, name: name.clone() });
                 }
                 if dir.kernel_has != KernelHas::Nothing || self.known.get(&ino).is_some_and(|k| k.attr_out) {
-                    list.push(Invalidation::Directory { ino });
+                    list.extend(self.seat_on_its_way(ino).filter(|_| is_at_once));
+                    list.push(match dir.kernel_has {
+                        KernelHas::Listing => Invalidation::Directory { ino },
+                        KernelHas::Attributes | KernelHas::Nothing => Invalidation::Attr { ino },
+                    });
                 }
-                for entry in dir.entries.values().filter(|e| e.dirent.covered().is_some()) {
+                for entry in dir.told_entries().filter(|e| e.dirent.covered().is_some()) {
                     child(&mut list, entry.dirent.ino);
                 }
             }
@@ -254,7 +282,9 @@ impl Core {
         let mut again: Vec<Ino> = done.pages.iter().copied().filter(|ino| self.was_served(*ino)).collect();
         // Those of files that had none when it began, too.
         let mut new = match done.purpose {
-            Purpose::Release(resource) if self.is_dropped(resource) => self.kernel_has(resource).1,
+            Purpose::Release(resource) if self.is_dropped(resource) => {
+                self.kernel_has(resource, Cause::Other).1
+            }
             Purpose::Lapse | Purpose::Anew => self.with_pages(),
             _ => Vec::new(),
         };
@@ -449,7 +479,12 @@ impl Core {
             self.drop_unlogged(resource);
         }
         if release.to == LockMode::Nl {
-            self.forget_cached(resource);
+            // Else the master splits some out before it hears of this.
+            let is_known = self.released_open.len() + open.len() <= OPEN_REPORTS_MAX;
+            match release.is_for_turn && is_known {
+                true => self.set_aside(ino),
+                false => self.forget_cached(resource),
+            }
         }
         self.tokens.released(resource, release.to);
         match release.to {
@@ -477,8 +512,13 @@ impl Core {
         let mut open = std::mem::take(&mut self.released_open);
         self.send_batch(false);
         // What is open is known before the directory that covered it is given away.
+        let parts = ToMaster::release_parts(list);
+        if open.len() > OPEN_REPORTS_MAX || parts.len() > 1 {
+            // Opens that come before their directory are split out before the master notes what is kept of that.
+            self.drop_all_aside();
+        }
         self.tell_open(&mut open, OPEN_REPORTS_MAX);
-        for list in ToMaster::release_parts(list) {
+        for list in parts {
             self.release_number += 1;
             for (resource, _) in &list {
                 self.released_at.insert(*resource, self.release_number);
@@ -537,17 +577,7 @@ impl Core {
                 let Some(dir) = self.cache.drop_dir(ino) else { return };
                 self.sought.retain(|_, covering| *covering != ino);
                 self.wake(WaitKey::Loaded(ino));
-                for entry in dir.entries.values() {
-                    let child = entry.dirent.ino;
-                    self.drop_pages(child);
-                    if entry.dirent.kind() != FileKind::Directory
-                        && let Some(known) = self.known.get_mut(&child)
-                        && matches!(known.place(), Place::Covered(parent, _) if parent == ino)
-                    {
-                        known.set_place(Place::Unknown);
-                        known.attr_out = false;
-                    }
-                }
+                self.forget_children(ino, &dir);
                 if let Some(known) = self.known.get_mut(&ino) {
                     known.attr_out = false;
                 }
@@ -559,6 +589,21 @@ impl Core {
                 self.forget_half(ino, |own| own.content = None);
             }
             ResourceKind::Rename => {}
+        }
+    }
+
+    /// What a directory covered is not known any more.
+    pub(crate) fn forget_children(&mut self, ino: Ino, dir: &DirCache) {
+        for entry in dir.entries.values() {
+            let child = entry.dirent.ino;
+            self.drop_pages(child);
+            if entry.dirent.kind() != FileKind::Directory
+                && let Some(known) = self.known.get_mut(&child)
+                && matches!(known.place(), Place::Covered(parent, _) if parent == ino)
+            {
+                known.set_place(Place::Unknown);
+                known.attr_out = false;
+            }
         }
     }
 

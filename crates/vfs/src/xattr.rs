@@ -43,27 +43,33 @@ impl Core {
     pub(crate) fn try_setxattr(
         &mut self,
         ino: Ino,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
         mode: XattrMode,
+        only_owner: Option<u32>,
         progress: &mut Progress,
     ) -> Try<Reply> {
         let name = checked(name)?;
         self.need_place(ino)?;
         let op = match name.as_bytes() == TREE_XATTR {
             true => set_tree(ino, value)?,
-            false => Op::SetXattr { ino, name, value: value.into(), mode },
+            false => Op::SetXattr { ino, name, value: value.into(), mode, only_owner },
         };
         self.run_op(&op, OperationKind::Setxattr, progress)?;
         self.finish(Reply::Done, progress)
     }
 
-    pub(crate) fn try_removexattr(&mut self, ino: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+    pub(crate) fn try_removexattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        only_owner: Option<u32>,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         let name = checked(name)?;
         self.need_place(ino)?;
         let op = match name.as_bytes() == TREE_XATTR {
             true => set_tree(ino, b"0")?,
-            false => Op::RemoveXattr { ino, name },
+            false => Op::RemoveXattr { ino, name, only_owner },
         };
         self.run_op(&op, OperationKind::Removexattr, progress)?;
         self.finish(Reply::Done, progress)

@@ -36,6 +36,29 @@ fn an_invalidation_of_the_last_membership_ends_no_release_of_the_next() {
     assert!(said.iter().any(is_release), "{said:?}");
 }
 
+/// Goal: names that went with a membership are not called durable by the next. Method: a name is made and not flushed, the membership ends, and
+/// the directory is synced: once that fails.
+#[test]
+fn an_fsync_of_a_directory_tells_of_names_that_a_membership_took_along() {
+    let mut core = member();
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
+    assert!(core.submit(LATER, RequestId(1), look).is_none(), "the root is asked for");
+    run(&mut core);
+    assert!(matches!(core.submit(LATER, RequestId(2), create("f")), Some(Reply::Created(..))));
+    core.handle_message(LATER, FromMaster::Ended { reason: "the test says so".to_owned() });
+    let (_, jobs) = run(&mut core);
+    jobs.into_iter().for_each(|job| core.invalidated(LATER, job));
+    run(&mut core);
+    core.hello(LATER, 1, 1, String::new(), String::new());
+    core.handle_message(LATER, welcome(1_000_000_000));
+    core.handle_message(LATER, reserved());
+    run(&mut core);
+    let first = core.submit(LATER, RequestId(3), Request::Fsync { ino: Ino::ROOT });
+    assert!(matches!(first, Some(Reply::Error(meta::FsError::Io))), "{first:?}");
+    let second = core.submit(LATER, RequestId(4), Request::Fsync { ino: Ino::ROOT });
+    assert!(!matches!(second, Some(Reply::Error(_))), "{second:?}");
+}
+
 /// Makes a file in the root, and has the root asked for. Returns the number of the invalidation.
 fn asked_to_give_back(core: &mut Core, name: &str) -> u64 {
     let number = u64::from(name.as_bytes()[0]);

@@ -95,6 +95,38 @@ fn a_file_is_opened_for_writing_when_its_pages_are_gone() {
     assert_eq!(asks(&mut core), 1);
 }
 
+/// Goal: the kernel has no name for longer than its right, though it takes the answer to a second lookup at any time. Method: `f` is looked up
+/// again or not, a moment before or long before another node removes it, or asks for its directory.
+#[test]
+fn what_may_be_looked_up_again_is_dropped() {
+    let (parent, name) = (Ino::ROOT, Name::new(b"f").unwrap());
+    let unhash = Invalidation::Unhash { parent, name: name.clone() };
+    let expire = Invalidation::Name { parent, name: name.clone() };
+    for (again, later, is_late) in [(false, 0, false), (true, 0, true), (true, 200_000, false)] {
+        let taken = |message: FromMaster| {
+            let mut core = reading();
+            if again {
+                let lookup = Request::Lookup { parent, name: b"f"[..].into() };
+                assert!(matches!(core.submit(CLOCK, RequestId(8), lookup), Some(Reply::Entry(_))));
+            }
+            let clock = Clock { now: Micros(CLOCK.now.0 + later), ..CLOCK };
+            core.handle_message(clock, message);
+            core.handle_timeout(Clock { now: Micros(clock.now.0 + 20_000), ..clock });
+            taken_back(&mut core).unwrap().1
+        };
+        let changes = vec![
+            Change::DeleteEntry { parent, cookie: cookie(), name: name.clone() },
+            Change::DeleteInode { ino: OLD, parent, kind: FileKind::File },
+        ];
+        let list = taken(FromMaster::Forget { seq: 7, changes, removed: vec![OLD] });
+        assert_eq!((list.contains(&unhash), list.contains(&expire)), (is_late, !is_late), "{list:?}");
+        let root = (types::ResourceId::dir(parent), types::LockMode::Nl);
+        let list = taken(FromMaster::Revoke { list: vec![root], speculative: false });
+        assert!(list.contains(&expire));
+        assert_eq!(list.contains(&Invalidation::Names {}), is_late, "{list:?}");
+    }
+}
+
 /// A core that has `f` open, which its directory covers, and has read it.
 fn reading() -> Core {
     let store = Arc::new(MemStore::new());

@@ -124,6 +124,6 @@ fn what_is_taken_back_waits_for_an_answer_that_did_not_wait() {
         rig.passes(Micros(pause));
         let ordered = rig.give_back();
         assert_eq!(ordered.first() == Some(&TAKEN), waits, "{ordered:?}");
-        assert!(ordered.contains(&Invalidation::Directory { ino: Ino::ROOT }));
+        assert!(ordered.contains(&Invalidation::Attr { ino: Ino::ROOT }));
     }
 }

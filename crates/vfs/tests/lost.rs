@@ -466,3 +466,18 @@ fn a_write_that_flushes_its_own_file_keeps_what_was_there() {
     let expected = [vec![0; 599], vec![7; 1500], vec![0; 8000 - 2099], vec![7; 130_000]].concat();
     assert!(data == expected, "differs from {:?} on", data.iter().zip(&expected).position(|(a, b)| a != b));
 }
+
+/// Goal: every fsync hears of content that finds no room, not the first alone, until it is stored. Method: the disk is full for two fsyncs of one
+/// write, and has room for the third.
+#[test]
+fn every_fsync_hears_of_a_full_disk() {
+    let mut rig = Rig::new();
+    let (ino, _) = rig.create("f");
+    rig.write(ino, 0, 100 * KIB).unwrap();
+    rig.store.set_capacity(50 * KIB as u64);
+    assert_eq!(rig.fsync(ino), Err(FsError::NoSpace));
+    assert_eq!(rig.fsync(ino), Err(FsError::NoSpace));
+    rig.store.set_capacity(u64::MAX);
+    assert_eq!(rig.fsync(ino), Ok(()));
+    assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 100 * KIB as u64);
+}

@@ -71,8 +71,10 @@ pub enum FromMaster {
         request: u64,
         /// Spilled attributes, if asked for.
         xattrs: Vec<(Name, Box<[u8]>)>,
-        /// The page of extents, if asked for.
-        page: Option<ExtentMap>,
+        /// Pages of extents, if asked for: those that there are, in order.
+        pages: Vec<(u64, ExtentMap)>,
+        /// Up to which page there are no others. Below what was asked for where one message does not hold them, or one cannot be read.
+        pages_to: u64,
         /// Inodes of the volume, if asked for.
         inodes: u64,
         /// Why it could not be read.
@@ -255,7 +257,7 @@ codec_enum!(FromMaster, "message from the master", {
     3 => Pong { token_share },
     4 => Acquired { request, error, grants, seen, glimpse },
     5 => Entries { dir, listing, error },
-    6 => Fetched { request, xattrs, page, inodes, error },
+    6 => Fetched { request, xattrs, pages, pages_to, inodes, error },
     7 => Shipped { seq, result, changes, grants, seen },
     8 => Revoke { list, speculative },
     9 => Forget { seq, changes, removed },
@@ -298,6 +300,13 @@ pub enum GrantData {
         /// The entries.
         listing: Listing,
     },
+    /// A directory that the node keeps aside since it gave it back for another's turn, or has let go of by now.
+    Since {
+        /// Its record.
+        inode: Box<Inode>,
+        /// What has changed under the directory's right since then, in order.
+        changes: Vec<Change>,
+    },
     /// The names' half of an uncovered inode.
     Attr {
         /// The record.
@@ -312,6 +321,7 @@ pub enum GrantData {
 
 codec_enum!(GrantData, "grant data", {
     1 => Held {}, 2 => Directory { inode, listing }, 3 => Attr { attr }, 4 => Content { content },
+    5 => Since { inode, changes },
 });
 
 /// A range of entries in cookie order.

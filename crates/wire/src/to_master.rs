@@ -336,18 +336,20 @@ pub enum FetchWhat {
         /// The inode.
         ino: Ino,
     },
-    /// One page of extents.
-    ExtentPage {
+    /// Pages of extents.
+    ExtentPages {
         /// The inode.
         ino: Ino,
-        /// Page number.
-        page: u64,
+        /// Number of the first.
+        from: u64,
+        /// Number behind the last.
+        to: u64,
     },
     /// Bytes and inodes of the volume.
     Totals {},
 }
 
-codec_enum!(FetchWhat, "fetch", { 1 => Xattrs { ino }, 2 => ExtentPage { ino, page }, 3 => Totals {} });
+codec_enum!(FetchWhat, "fetch", { 1 => Xattrs { ino }, 2 => ExtentPages { ino, from, to }, 3 => Totals {} });
 
 /// A child that a node has open as it gives up the directory that covered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

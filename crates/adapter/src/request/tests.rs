@@ -318,19 +318,23 @@ fn extended_attributes() {
     );
     assert_asks(
         Operation::Removexattr { name: os("user.a") },
-        Request::RemoveXattr { ino: PARENT, name: boxed("user.a") },
+        Request::RemoveXattr { ino: PARENT, name: boxed("user.a"), only_owner: None },
         Shape::Plain,
     );
     let set = |flags| Operation::Setxattr { name: os("user.a"), value: b"v", flags, acl_kill_sgid: false };
     for (flags, mode) in [(0, XattrMode::Any), (1, XattrMode::Create), (2, XattrMode::Replace)] {
         let (name, value) = (boxed("user.a"), boxed("v"));
-        assert_asks(set(flags), Request::SetXattr { ino: PARENT, name, value, mode }, Shape::SetXattr);
+        assert_asks(
+            set(flags),
+            Request::SetXattr { ino: PARENT, name, value, mode, only_owner: None },
+            Shape::SetXattr,
+        );
     }
     assert_eq!(refused(set(3)), Errno::INVAL);
     let (name, value, mode) = (boxed("user.a"), boxed("v"), XattrMode::AnyWithoutSetgid);
     assert_asks(
         Operation::Setxattr { name: os("user.a"), value: b"v", flags: 0, acl_kill_sgid: true },
-        Request::SetXattr { ino: PARENT, name, value, mode },
+        Request::SetXattr { ino: PARENT, name, value, mode, only_owner: None },
         Shape::SetXattr,
     );
 }

@@ -10,7 +10,7 @@ use crate::{bench, counts, figures, measured, text};
 #[test]
 fn a_tree_that_is_there_is_only_looked_at() {
     let Some(scratch) = Scratch::to_mount() else { return };
-    let volume = Volume::mount(&scratch);
+    let volume = Volume::mount(&scratch, &scratch.join("volume"));
     let [a, b] = volume.mounts.each_ref().map(|mount| text(mount));
     let local = text(&scratch.join("local")).to_owned();
     for dir in [a, &local] {

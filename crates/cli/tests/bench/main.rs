@@ -91,7 +91,7 @@ fn every_benchmark_runs_on_every_file_system() {
 #[test]
 fn two_mounts_of_a_volume_are_measured_together() {
     let Some(scratch) = Scratch::to_mount() else { return };
-    let volume = Volume::mount(&scratch);
+    let volume = Volume::mount(&scratch, &scratch.join("volume"));
     let [a, b] = volume.mounts.each_ref().map(|mount| text(mount));
     let made = measured(&[
         "create",
@@ -263,7 +263,7 @@ fn reports_can_be_compared() {
 #[test]
 fn all_benchmarks_make_one_report() {
     let Some(scratch) = Scratch::to_mount() else { return };
-    let volume = Volume::mount(&scratch);
+    let volume = Volume::mount(&scratch, &scratch.join("volume"));
     let [a, b] = volume.mounts.each_ref().map(|mount| text(mount));
     let (local, out) = (text(&scratch.join("")).to_owned(), text(&scratch.join("report")).to_owned());
     let arguments = ["all", a, b, "--local", &local, "--scale", "0.001", "--runs", "1", "--out", &out];

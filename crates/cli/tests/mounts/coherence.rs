@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::lab::{Lab, Partner};
+use crate::lab::{Lab, Mount, Partner};
 
 /// Goal: whatever one process did is what the other sees at once: names, absent names, sizes, modes, content and
 /// listings, from caches filled before. Method: a model of the tree; each step one partner changes something at
@@ -52,6 +52,63 @@ fn two_processes_by_turns_see_nothing_stale() {
         assert_eq!(&fs::read_to_string(again.path(name)).expect(name), content, "{name}");
     }
 }
+
+/// Goal: what two nodes do in one directory at once is all there, and seen by both. Method: on each a thread makes files there, renames
+/// some, removes some of its own and some of the other's, and looks at each of its own at the other mount, while they take turns.
+#[test]
+fn two_nodes_that_fill_one_directory_lose_nothing() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    fs::create_dir(mounts[0].path("d")).expect("made");
+    std::thread::scope(|scope| {
+        for of in 0..2 {
+            let [own, other] = [&mounts[of], &mounts[1 - of]];
+            scope.spawn(move || {
+                let at = |mount: &Mount, n: usize| mount.path(&format!("d/{of}-{n}"));
+                for n in 0..FILES {
+                    fs::write(at(own, n), format!("{of} {n}")).expect("written");
+                    if n % 5 == 0 {
+                        fs::rename(at(own, n), own.path(&format!("d/{of}-{n}-renamed"))).expect("renamed");
+                    }
+                    if n % 7 == 3 {
+                        assert_eq!(
+                            fs::read_to_string(at(other, n)).ok(),
+                            (n % 5 != 0).then(|| format!("{of} {n}"))
+                        );
+                    }
+                    if n % 7 == 4 && n > 40 {
+                        // By the other mount, and a while after it was made.
+                        _ = fs::remove_file(at(other, n - 40));
+                        assert!(!at(own, n - 40).exists(), "{of}-{}", n - 40);
+                    }
+                }
+            });
+        }
+    });
+    let expected = |of: usize| {
+        (0..FILES).filter_map(move |n| match (n % 5, (n + 40) % 7 == 4 && n + 40 < FILES) {
+            (0, _) => Some((format!("{of}-{n}-renamed"), format!("{of} {n}"))),
+            (_, true) => None,
+            (_, false) => Some((format!("{of}-{n}"), format!("{of} {n}"))),
+        })
+    };
+    let expected: BTreeMap<String, String> = expected(0).chain(expected(1)).collect();
+    for mount in &mounts {
+        let found = fs::read_dir(mount.path("d")).expect("listed").map(|entry| {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            (name, fs::read_to_string(path).expect("read"))
+        });
+        assert!(found.collect::<BTreeMap<_, _>>() == expected, "at {:?}", mount.root);
+    }
+    let turns = mounts[0].counters(&lab)["turns_total"].as_u64();
+    assert!(turns.is_some_and(|turns| turns > 10), "{turns:?}");
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+const FILES: usize = 4_000;
 
 const DIRS: [&str; 3] = ["d0", "d1", "d2"];
 const STEPS: usize = 5_000;

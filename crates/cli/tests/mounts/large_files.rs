@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use crate::lab::Lab;
 
@@ -151,7 +151,7 @@ fn a_large_file_that_was_moved_is_read_as_it_is() {
 fn holes_behind_the_end_are_holes() {
     let Some(lab) = Lab::new() else { return };
     let a = lab.mount("a");
-    const PAGE: u64 = 16 << 20;
+    const PAGE: u64 = 1 << 20;
     for (number, len) in [100_000, PAGE].into_iter().enumerate() {
         let file = open_both(&a.path(&number.to_string()));
         file.write_all_at(&vec![1; len as usize], 0).expect("written");
@@ -168,6 +168,42 @@ fn holes_behind_the_end_are_holes() {
         assert_eq!(read(&file, 2 * PAGE, 100), [0; 10]);
         assert_eq!(read(&file, 0, 10), [1; 10]);
     }
+}
+
+/// Goal: a hole costs what is in it, nothing. Method: a file with a few bytes here and there in exabytes is read, searched, cut and
+/// filled by both nodes.
+#[test]
+fn a_file_of_exabytes_is_mostly_one_hole() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let places: Vec<u64> = (0..50).map(|n| n * (1 << 57) / 40 + n * 777).collect();
+    let file = open_both(&a.path("f"));
+    for place in &places {
+        file.write_all_at(&place.to_le_bytes(), *place).expect("written");
+    }
+    file.set_len(1 << 60).expect("grown");
+    file.sync_all().expect("synced");
+
+    let other = open_both(&b.path("f"));
+    let mut at = 0;
+    for place in &places {
+        let data = seek(&other, SeekFrom::Data(at)).expect("there is more");
+        assert!(data <= *place && place - data < 4096, "{data} for {place}");
+        at = seek(&other, SeekFrom::Hole(*place)).expect("there is a hole");
+        assert_eq!(read(&other, *place, 8), place.to_le_bytes());
+    }
+    assert!(seek(&other, SeekFrom::Data(at)).is_err());
+    other.set_len(places[20] + 4).expect("cut");
+    other.set_len(1 << 62).expect("grown");
+    other.write_all_at(b"far", (1 << 62) - 3).expect("written");
+    other.sync_all().expect("synced");
+    let expected: Vec<u8> = places[20].to_le_bytes()[..4].iter().copied().chain([0; 4]).collect();
+    assert_eq!(read(&file, places[20], 8), expected);
+    assert_eq!(read(&file, places[30], 8), [0; 8]);
+    assert_eq!(read(&file, (1 << 62) - 3, 10), b"far");
+    file.set_len(0).expect("cut");
+    drop((file, other, a, b));
+    lab.holdfast(&["fsck", "--data", "vol"]).expect_success();
 }
 
 /// Goal: what is written and removed at once leaves no segment that counts as used. Method: some files are, and the check of the

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use crate::lab::{Lab, Mount, as_user};
@@ -23,7 +23,6 @@ fn set_times(user: u32, path: &Path) -> Result<(), io::ErrorKind> {
     let set = || {
         let metadata = fs::symlink_metadata(path)?;
         let time = |secs, nanos| rustix::fs::Timespec { tv_sec: secs, tv_nsec: nanos };
-        use std::os::unix::fs::MetadataExt;
         let times = rustix::fs::Timestamps {
             last_access: time(metadata.atime(), metadata.atime_nsec() as _),
             last_modification: time(metadata.mtime(), metadata.mtime_nsec() as _),
@@ -99,6 +98,63 @@ fn who_owns_a_file_since_a_moment_ago_is_its_owner_everywhere() {
         chown(here.path("shared"), Some(0), None).expect("root may");
     }
     assert!(wrong.is_empty(), "{} wrong: {wrong:#?}", wrong.len());
+    for mount in [a, b] {
+        mount.unmount(&lab);
+    }
+}
+
+/// Goal: an access list is its owner's to change, and setgid is for who is in the group, whatever the kernel knew of both. Method: a file is
+/// opened at one mount, and given to another user, or group, at the other; then who had it before changes it by the descriptor.
+#[test]
+fn access_lists_and_setgid_are_judged_by_what_the_file_is_now() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let list = |user: u32| {
+        let entries =
+            [(1u16, 6u16, u32::MAX), (2, 6, user), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 4, u32::MAX)];
+        let bytes = entries.into_iter().flat_map(|(tag, rights, id)| {
+            [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+        });
+        2u32.to_le_bytes().into_iter().chain(bytes).collect::<Vec<u8>>()
+    };
+    let set_list = |user: u32, file: &File| {
+        let flags = rustix::fs::XattrFlags::empty();
+        as_user(user, || rustix::fs::fsetxattr(file, "system.posix_acl_access", &list(user), flags))
+    };
+    let remove_list =
+        |user: u32, file: &File| as_user(user, || rustix::fs::fremovexattr(file, "system.posix_acl_access"));
+    for (dir, name) in [(true, "dir"), (false, "file")] {
+        match dir {
+            true => fs::create_dir(a.path(name)).expect("made"),
+            false => fs::write(a.path(name), "x").expect("made"),
+        }
+        chown(a.path(name), Some(BEFORE), Some(BEFORE)).expect("root may");
+        let open = File::open(b.path(name)).expect("opened");
+        assert_eq!(set_list(BEFORE, &open), Ok(()), "the owner may");
+        chown(a.path(name), Some(AFTER), None).expect("root may");
+        assert_eq!(set_list(BEFORE, &open), Err(rustix::io::Errno::PERM), "{name}");
+        assert_eq!(remove_list(BEFORE, &open), Err(rustix::io::Errno::PERM), "{name}");
+        assert_eq!(set_list(AFTER, &File::open(b.path(name)).expect("opened")), Ok(()), "{name}");
+    }
+    fs::write(a.path("grouped"), "x").expect("made");
+    chown(a.path("grouped"), Some(BEFORE), Some(BEFORE)).expect("root may");
+    let open = File::open(b.path("grouped")).expect("opened");
+    let set_gid = || {
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                let group = rustix::fs::Gid::from_raw(BEFORE);
+                rustix::thread::set_thread_groups(&[group]).expect("root may");
+                rustix::thread::set_thread_res_gid(group, group, group).expect("root may");
+                as_user(BEFORE, || open.set_permissions(fs::Permissions::from_mode(0o2755)))
+            });
+            done.join().expect("it returns").expect("the owner may");
+        });
+        fs::metadata(a.path("grouped")).expect("there").mode() & 0o7777
+    };
+    assert_eq!(set_gid(), 0o2755);
+    chown(a.path("grouped"), None, Some(AFTER)).expect("root may");
+    assert_eq!(set_gid(), 0o755);
+    drop(open);
     for mount in [a, b] {
         mount.unmount(&lab);
     }

@@ -132,6 +132,19 @@ class Orders:
     def flock(fd, is_exclusive):
         fcntl.flock(fd, fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_UN)
 
+    def refused_locks(name, rounds):
+        """Locks the file and closes it, on one processor after the other. Returns the rounds that were refused."""
+        refused, processors = [], sorted(os.sched_getaffinity(0))
+        for number in range(rounds):
+            os.sched_setaffinity(0, {processors[number % len(processors)]})
+            fd = os.open(name, os.O_RDONLY)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                refused.append(number)
+            os.close(fd)
+        return refused
+
 
 for line in sys.stdin:
     order, arguments = json.loads(line)

@@ -2,10 +2,12 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FallocateFlags, StatxFlags, XattrFlags};
+use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::process::Uid;
 use serde_json::{Value as Json, json};
 
@@ -68,42 +70,67 @@ fn setuid_setgid_and_capabilities_go_when_nobody_changes_a_file() {
     }
 }
 
-/// As on other file systems: it is no privilege, but stays with those alone who could have set it.
-/// Goal: whoever is not the owner and copies into a file, or makes a hole in it, leaves nothing that runs with the owner's rights, in this kernel
-/// either, which runs programs by the mode that it has. Method: what the kernel has is looked at without asking the file system.
+/// Goal: whoever is not the owner and changes a program leaves nothing that runs with the owner's rights, whether the kernel was told of
+/// these just now or long ago. Method: the program says whose rights it has; what is changed lies behind its end.
 #[test]
-fn copies_and_holes_take_setuid_from_what_the_kernel_has() {
+fn a_program_that_nobody_changed_does_not_run_as_its_owner() {
     let Some(lab) = Lab::new() else { return };
     let a = lab.mount("a");
-    let changes: [(&str, fn(&File, &File)); 2] = [
-        ("copied", |from, to| {
-            let copied = rustix::fs::copy_file_range(from, Some(&mut 0), to, Some(&mut 0), 100_000);
+    let program = fs::read("/usr/bin/id").expect("of every Debian");
+    let end = program.len() as u64;
+    let changes: [(&str, &(dyn Fn(&File, &File) + Sync)); 4] = [
+        ("written", &|_, to| to.write_all_at(b"other", end).expect("written")),
+        ("cut", &|_, to| to.set_len(end).expect("cut")),
+        ("copied", &|from, to| {
+            let copied = rustix::fs::copy_file_range(from, Some(&mut 0), to, Some(&mut end.clone()), 100_000);
             assert_eq!(copied.expect("copied"), 100_000);
         }),
-        ("punched", |_, to| {
+        ("punched", &|_, to| {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(to, flags, 0, 4096).expect("punched");
+            rustix::fs::fallocate(to, flags, end, 50_000).expect("punched");
         }),
     ];
     fs::write(a.path("source"), vec![7; 100_000]).expect("made");
     for (name, change) in changes {
-        let path = a.path(name);
-        fs::write(&path, vec![1; 100_000]).expect("made");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("set");
-        let cached = || {
-            let flags = AtFlags::STATX_DONT_SYNC;
-            let seen = rustix::fs::statx(rustix::fs::CWD, &path, flags, StatxFlags::MODE).expect("there");
-            u32::from(seen.stx_mode) & 0o7777
-        };
-        assert_eq!(cached(), 0o6777);
-        as_user(NOBODY, || {
-            let from = File::open(a.path("source")).expect("opened");
-            change(&from, &File::options().write(true).open(&path).expect("opened"));
-        });
-        assert_eq!(cached(), 0o777, "{name}");
+        for age in [Duration::ZERO, Duration::from_millis(1200)] {
+            let path = a.path(&format!("{name}-{}", age.as_millis()));
+            fs::write(&path, [&program[..], &[1; 100_000]].concat()).expect("made");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("set");
+            let runs_as = || {
+                let ran = Command::new(&path).arg("-u").uid(NOBODY).gid(NOBODY).output().expect("ran");
+                assert!(ran.status.success(), "{}: {ran:?}", path.display());
+                String::from_utf8(ran.stdout).expect("a number").trim().parse::<u32>().expect("a number")
+            };
+            assert_eq!(runs_as(), 0);
+            std::thread::sleep(age);
+            as_user(NOBODY, || {
+                let from = File::open(a.path("source")).expect("opened");
+                change(&from, &File::options().write(true).open(&path).expect("opened"));
+            });
+            assert_eq!(runs_as(), NOBODY, "{}", path.display());
+        }
     }
 }
 
+#[test]
+fn a_copy_of_nothing_leaves_setuid_alone() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    let (source, path) = (a.path("source"), a.path("target"));
+    fs::write(&source, vec![7; 100_000]).expect("made");
+    fs::write(&path, vec![1; 100_000]).expect("made");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("set");
+    let (from, to) = (File::open(&source).expect("opened"), File::options().write(true).open(&path));
+    let to = to.expect("opened");
+    from.sync_all().expect("stored");
+    as_user(NOBODY, || {
+        let copied = rustix::fs::copy_file_range(&from, Some(&mut 100_000), &to, Some(&mut 0), 4096);
+        assert_eq!(copied.expect("nothing there"), 0);
+    });
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o6777);
+}
+
+/// As on other file systems: it is no privilege, but stays with those alone who could have set it.
 #[test]
 fn setgid_without_group_execution_stays_with_members_of_the_group() {
     let Some(lab) = Lab::new() else { return };

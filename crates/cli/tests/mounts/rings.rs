@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::json;
 
-use crate::lab::{Lab, wait_until};
+use crate::lab::{Lab, Partner, wait_until};
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -80,21 +80,17 @@ fn two_mounts_by_rings_are_coherent_and_unmount() {
 }
 
 /// The RELEASE that gives a lock up goes into the queue of the processor where the file was closed.
+///
+/// The user has a process of its own: one that the tests start while the file is open has it open, too, until it is another
+/// program.
 #[test]
 fn a_lock_is_free_on_its_own_mount_when_its_file_was_closed() {
     let Some(lab) = Lab::new() else { return };
     let Some(_offer) = Offer::set("Y") else { return };
     let a = lab.mount_with("a", "uring=on");
     fs::write(a.path("f"), "").expect("written");
-    for round in 0..500 {
-        // The thread moves between processors, and with it what it asks.
-        let mut one = CpuSet::new();
-        one.set(round % 2);
-        _ = sched_setaffinity(None, &one);
-        let file = File::open(a.path("f")).expect("opened");
-        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        assert_eq!(locked, Ok(()), "round {round}");
-    }
+    let refused = Partner::start(&a.root).must("refused_locks", &[json!("f"), json!(500)]);
+    assert_eq!(refused, json!([]), "rounds whose lock was not free");
     a.unmount(&lab);
 }
 

@@ -1,6 +1,6 @@
 //! A volume mounted twice.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::place::{Scratch, sh};
 
@@ -12,13 +12,13 @@ pub struct Volume {
 }
 
 impl Volume {
-    pub fn mount(scratch: &Scratch) -> Self {
-        let volume = scratch.join("volume");
-        sh(&format!("{BINARY} format {}", volume.display())).expect("made");
+    /// `at`: where the volume is made.
+    pub fn mount(scratch: &Scratch, at: &Path) -> Self {
+        sh(&format!("{BINARY} format {}", at.display())).expect("made");
         let mounts = ["a", "b"].map(|name| scratch.join(name));
         for mount in &mounts {
             std::fs::create_dir(mount).expect("made");
-            sh(&format!("{BINARY} mount {} {}", volume.display(), mount.display())).expect("mounted");
+            sh(&format!("{BINARY} mount {} {}", at.display(), mount.display())).expect("mounted");
         }
         Self { mounts }
     }

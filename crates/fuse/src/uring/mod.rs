@@ -140,6 +140,11 @@ impl SharedRings {
             && self.registered.load(Ordering::Acquire) == self.rings.len()
     }
 
+    /// Whether requests will come through the rings, or do: until all are registered the kernel has them wait.
+    pub fn is_coming(&self) -> bool {
+        self.failed.load(Ordering::Acquire) == 0
+    }
+
     pub fn on_registered(&self) {
         self.registered.fetch_add(1, Ordering::AcqRel);
     }

@@ -600,8 +600,11 @@ pub(crate) fn probe(channel: &Channel) -> io::Result<Errno> {
     _ = unsafe { uring.submission().push(&command) };
     let time = types::Timespec::from(PROBE_MAX);
     uring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))?;
-    let result = uring.completion().next().map_or(0, |entry| entry.result());
-    Ok(Errno::from_raw_os_error(-result))
+    match uring.completion().next().map(|entry| entry.result()) {
+        Some(result @ ..0) => Ok(Errno::from_raw_os_error(-result)),
+        // It is to be refused, and at once.
+        Some(_) | None => Err(io::ErrorKind::TimedOut.into()),
+    }
 }
 
 /// Whether a thread has a signal to take that it does not block. False if it is not in sight.

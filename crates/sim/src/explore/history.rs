@@ -277,6 +277,8 @@ impl<'a> Judge<'a> {
                 a == b && same(a, told, found)
             }
             (Call::Stat { ino }, Outcome::Facts(told), Outcome::Facts(found)) => same(ino, told, found),
+            // Who still looks at what is gone may be shown it as it was, without a link.
+            (Call::Stat { .. }, Outcome::Facts(Facts::File { nlink: 0, .. }), Outcome::Refused(_)) => true,
             (_, told, found) => told == found,
         }
     }

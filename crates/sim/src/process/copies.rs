@@ -54,6 +54,11 @@ impl Process {
         };
         let is_done = match self.call(request).await {
             Reply::Copied { len, .. } if len == bytes.len() as u64 => true,
+            // What a store that failed did not take of the source is not there to copy.
+            Reply::Copied { .. } if self.is_doubtful(from) => {
+                self.doubt(to);
+                true
+            }
             Reply::Error(FsError::NotSupported) => false,
             Reply::Error(error) if self.may_refuse(&error) => {
                 self.doubt(to);

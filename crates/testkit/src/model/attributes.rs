@@ -32,6 +32,9 @@ impl Tree {
         }
         node.uid = set.uid.unwrap_or(node.uid);
         node.gid = set.gid.unwrap_or(node.gid);
+        if set.mode.is_some() && set.groups.as_ref().is_some_and(|groups| !groups.contains(&node.gid)) {
+            node.mode &= !0o2000;
+        }
         node.atime = set.atime.unwrap_or(node.atime);
         node.mtime = set.mtime.unwrap_or(node.mtime);
         let is_asked = is_owned_anew || set.mode.is_some() || set.atime.is_some() || set.mtime.is_some();
@@ -44,15 +47,18 @@ impl Tree {
     pub(super) fn set_xattr(
         &mut self,
         ino: Ino,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
         mode: XattrMode,
+        only_owner: Option<u32>,
         now: Timespec,
     ) -> Outcome {
         if value.len() > 65536 {
             return Err(FsError::TooLarge);
         }
         let mut node = self.existing(ino)?.clone();
+        if only_owner.is_some_and(|owner| owner != node.uid) {
+            return Err(FsError::NotPermitted);
+        }
         check_name(name, node.kind)?;
         match (mode, node.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(FsError::Exists),
@@ -79,8 +85,17 @@ impl Tree {
         Ok(OpReply::Inode { ino })
     }
 
-    pub(super) fn remove_xattr(&mut self, ino: Ino, name: &[u8], now: Timespec) -> Outcome {
+    pub(super) fn remove_xattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        only_owner: Option<u32>,
+        now: Timespec,
+    ) -> Outcome {
         let node = self.existing_mut(ino)?;
+        if only_owner.is_some_and(|owner| owner != node.uid) {
+            return Err(FsError::NotPermitted);
+        }
         check_name(name, node.kind)?;
         match (node.xattrs.remove(name), name) {
             (Some(_), _) => node.ctime = now,

@@ -173,10 +173,12 @@ impl Tree {
                 self.rename((*parent, name.as_bytes()), (*new_parent, new_name.as_bytes()), *mode, now)
             }
             Op::SetAttr { ino, set } => self.set_attr(*ino, set, now),
-            Op::SetXattr { ino, name, value, mode } => {
-                self.set_xattr(*ino, name.as_bytes(), value, *mode, now)
+            Op::SetXattr { ino, name, value, mode, only_owner } => {
+                self.set_xattr(*ino, (name.as_bytes(), value), *mode, *only_owner, now)
             }
-            Op::RemoveXattr { ino, name } => self.remove_xattr(*ino, name.as_bytes(), now),
+            Op::RemoveXattr { ino, name, only_owner } => {
+                self.remove_xattr(*ino, name.as_bytes(), *only_owner, now)
+            }
             Op::Split { ino } | Op::Merge { ino } => {
                 self.existing(*ino)?;
                 Ok(OpReply::Inode { ino: *ino })

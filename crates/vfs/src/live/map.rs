@@ -8,17 +8,15 @@ use meta::Body;
 use types::{Ino, SegmentId};
 
 use super::dirty::DirtyBytes;
-use super::extent_parts;
+use super::{extent_parts, pages_of};
+use crate::loaded::Loaded;
 
 /// Extents of a file by page, as far as loaded.
 #[derive(Debug, Default)]
 pub(super) struct FileMap {
-    pub(super) pages: BTreeMap<u64, ExtentMap>,
-    /// A page before this of which nothing is here may have extents that are not loaded. From here on it has none: what is cut off is loaded
-    /// first, so that the end only ever comes down, however far the file grows after that.
-    pub(super) unknown_to: u64,
-    /// Behind the last page that has extents.
-    pub(super) end_page: u64,
+    /// What lies behind the end is known: what is cut off is loaded first, and has no extents from then on, however far the file grows after
+    /// that.
+    pub(super) loaded: Loaded,
     pub(super) changed: BTreeSet<u64>,
     /// Segments that extents were appended to since the last capture.
     pub(super) unlogged: BTreeSet<SegmentId>,
@@ -32,7 +30,7 @@ pub(super) struct FileMap {
 impl FileMap {
     /// Bytes of `range`, whose pages are loaded, that extents map.
     pub(super) fn mapped_in(&self, range: &Range<u64>) -> u64 {
-        let pages = self.pages.range(range.start / Body::PAGE_SPAN..=range.end / Body::PAGE_SPAN);
+        let pages = self.loaded.pages(pages_of(range));
         let inside = pages.flat_map(|(_, map)| map.extents_in(range.clone()));
         inside.map(|extent| extent.end().min(range.end) - extent.file_offset().max(range.start)).sum()
     }
@@ -41,16 +39,24 @@ impl FileMap {
     pub(super) fn touch(&mut self, page: u64) {
         self.touched_bytes += EXTENT_BYTES;
         if self.touched.insert(page) {
-            let extents = self.pages.get(&page).map_or(0, ExtentMap::len);
+            let extents = self.loaded.page(page).map_or(0, ExtentMap::len);
             self.touched_bytes += (extents + 1) * EXTENT_BYTES;
         }
     }
 
     /// All extents of a file, from its record.
     pub(super) fn whole(map: &ExtentMap) -> Self {
-        let mut result = Self::default();
+        let mut result = Self { loaded: Loaded::whole(), ..Self::default() };
         for extent in map.iter() {
-            result.insert(extent.clone(), &mut LiveDeltas::new());
+            // Of formats 1 to 3 some go on in the next page, where they would not be found.
+            let mut start = extent.file_offset();
+            while start < extent.end() {
+                let end = (start / Body::PAGE_SPAN + 1) * Body::PAGE_SPAN;
+                if let Some(part) = extent.slice(start..end) {
+                    result.insert(part, &mut LiveDeltas::new());
+                }
+                start = end;
+            }
         }
         result.changed.clear();
         result.unlogged.clear();
@@ -61,13 +67,12 @@ impl FileMap {
 
     pub(super) fn insert(&mut self, extent: Extent, deltas: &mut LiveDeltas) {
         let page = extent.file_offset() / Body::PAGE_SPAN;
-        self.end_page = self.end_page.max(page + 1);
         self.changed.insert(page);
         self.touch(page);
         self.unlogged.insert(extent.segment());
         deltas.on_added(&extent);
         let added = u64::from(extent.len());
-        let freed = self.pages.entry(page).or_default().insert(extent);
+        let freed = self.loaded.insert(page, extent);
         deltas.on_freed(&freed);
         // The record that it began from may have told less than there is.
         self.mapped_bytes = (self.mapped_bytes + added).saturating_sub(freed.bytes());
@@ -80,7 +85,7 @@ impl FileMap {
         for extent in extents {
             *added.entry(extent.file_offset() / Body::PAGE_SPAN).or_insert(2) += 1;
         }
-        let has = |page| self.pages.get(page).map_or(0, ExtentMap::len);
+        let has = |page: &u64| self.loaded.page(*page).map_or(0, ExtentMap::len);
         added.iter().all(|(page, count)| has(page) + count <= Body::PAGE_EXTENTS_MAX)
     }
 
@@ -88,38 +93,36 @@ impl FileMap {
         if range.is_empty() {
             return;
         }
-        let last = (range.end - 1) / Body::PAGE_SPAN;
-        let mut changed = Vec::new();
-        for (page, extents) in self.pages.range_mut(range.start / Body::PAGE_SPAN..=last) {
-            let freed = extents.punch(range.clone());
+        let pages: Vec<u64> = self.loaded.pages(pages_of(&range)).map(|(page, _)| page).collect();
+        for page in pages {
+            let freed = self.loaded.punch(page, range.clone());
             if !freed.is_empty() {
-                changed.push(*page);
                 self.mapped_bytes = self.mapped_bytes.saturating_sub(freed.bytes());
                 deltas.on_freed(&freed);
+                self.changed.insert(page);
+                self.touch(page);
             }
-        }
-        for page in changed {
-            self.changed.insert(page);
-            self.touch(page);
         }
     }
 
     pub(super) fn truncate(&mut self, size: u64, deltas: &mut LiveDeltas) {
         self.punch(size..u64::MAX, deltas);
-        self.end_page = self.end_page.min(size.div_ceil(Body::PAGE_SPAN));
-        self.unknown_to = self.unknown_to.min(self.end_page);
-        self.pages.split_off(&self.end_page);
+        self.loaded.end_at(size.div_ceil(Body::PAGE_SPAN));
     }
 
     /// The whole map, if it is loaded and small enough for the record.
     pub(super) fn embeddable(&self) -> Option<ExtentMap> {
-        let count: usize = self.pages.values().map(ExtentMap::len).sum();
-        let is_known = self.pages.values().map(ExtentMap::mapped_bytes).sum::<u64>() == self.mapped_bytes;
-        if !is_known || count > Body::EXTENTS_EMBEDDED_MAX || self.mapped_bytes > EMBEDDED_BYTES_MAX {
+        if self.mapped_bytes > EMBEDDED_BYTES_MAX {
+            return None;
+        }
+        let extents = || self.loaded.pages(0..u64::MAX).flat_map(|(_, map)| map.iter());
+        if self.loaded.known.first_gap(&(0..u64::MAX)).is_some()
+            || self.loaded.count().1 > Body::EXTENTS_EMBEDDED_MAX
+        {
             return None;
         }
         let mut whole = ExtentMap::new();
-        for extent in self.pages.values().flat_map(ExtentMap::iter) {
+        for extent in extents() {
             let _ = whole.insert(extent.clone());
         }
         Some(whole)
@@ -159,7 +162,8 @@ pub(super) fn compact(
     ino: Ino,
     page: u64,
 ) -> Result<(), ChunkError> {
-    let Some(extents) = map.pages.get(&page).filter(|extents| extents.len() >= Body::PAGE_EXTENTS_MAX) else {
+    let Some(extents) = map.loaded.page(page).filter(|extents| extents.len() >= Body::PAGE_EXTENTS_MAX)
+    else {
         return Ok(());
     };
     let bounds = extents.iter().next().zip(extents.iter().last());
@@ -169,7 +173,7 @@ pub(super) fn compact(
     while at < end {
         let part = at..end.min(at + u64::from(RUN_LEN_MAX));
         let mut bytes = vec![0; (part.end - part.start) as usize];
-        let parts = map.pages.get(&page).map(|extents| extent_parts(extents, &part)).unwrap_or_default();
+        let parts = map.loaded.page(page).map(|extents| extent_parts(extents, &part)).unwrap_or_default();
         for (offset, extent) in parts {
             let out = &mut bytes[offset..offset + extent.len() as usize];
             chunk::read_extent(writer.store(), ino, &extent, extent.range(), out)?;

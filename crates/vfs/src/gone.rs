@@ -1,0 +1,44 @@
+//! Inodes that are gone for good and that somebody still looks at: a FIFO or a device, of whose opens the kernel tells nobody, a file that
+//! is only named by a descriptor (O_PATH), a directory that somebody stands in.
+//!
+//! What is asked of their attributes is answered with the last that were seen here, until the kernel forgets the inode.
+
+use std::sync::Arc;
+
+use meta::Inode;
+use rustc_hash::FxHashMap;
+use types::Ino;
+
+use crate::core::Core;
+use crate::request::{Attr, Keep, Reply, Request};
+
+/// Their last attributes. Of an inode that has another name now they are not asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Gone(FxHashMap<Ino, Attr>);
+
+impl Gone {
+    /// The kernel has forgotten it, or it has a name again.
+    pub fn forget(&mut self, ino: Ino) {
+        if !self.0.is_empty() {
+            self.0.remove(&ino);
+        }
+    }
+}
+
+impl Core {
+    /// Keeps the attributes of inodes whose record went away here, where the kernel has them.
+    pub(crate) fn keep_gone(&mut self, records: Vec<(Ino, Arc<Inode>)>) {
+        for (ino, inode) in records {
+            if self.known.get(&ino).is_some_and(|known| known.lookups > 0) {
+                let attr = Attr { nlink: 0, ctime: self.clock.wall, ..self.visible(ino, &inode) };
+                self.gone.0.insert(ino, attr);
+            }
+        }
+    }
+
+    /// The answer to a look at an inode that is no more.
+    pub(crate) fn last_look(&self, request: &Request) -> Option<Reply> {
+        let (Request::GetAttr { ino } | Request::Stat { ino }) = request else { return None };
+        self.gone.0.get(ino).map(|attr| Reply::Attr(*attr, Keep::No))
+    }
+}
