@@ -6,12 +6,14 @@ use fuse::Errno;
 use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use types::Ino;
 use vfs::{Interrupt, RequestId, Shield};
 
-use crate::capability::Told;
 use crate::invalidate::Before;
 use crate::kind::kind_of;
+use crate::refused::Refused;
 use crate::reply::{Answer, Shape};
+use crate::told::Told;
 
 /// A request that is to be answered.
 #[derive(Debug)]
@@ -119,7 +121,9 @@ impl Call {
 pub struct PendingTable {
     calls: Mutex<FxHashMap<RequestId, Call>>,
     /// Who is about to take a capability away.
-    pub(crate) capabilities: Told,
+    pub(crate) capabilities: Told<Ino>,
+    /// Whose write was refused, so that the kernel may cut the file.
+    pub(crate) refused: Told<Refused>,
 }
 
 impl PendingTable {

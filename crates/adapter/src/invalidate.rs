@@ -326,7 +326,10 @@ impl Step {
             // It ends by itself, and those that wait for reads may wait for it: a read that met an earlier end is answered after it.
             Self::CatchUp(_) => CallKind::Prompt,
             Self::Order(
-                Invalidation::Pages { .. } | Invalidation::Drop { .. } | Invalidation::Taken { .. },
+                Invalidation::Pages { .. }
+                | Invalidation::Drop { .. }
+                | Invalidation::Settled { .. }
+                | Invalidation::Taken { .. },
             )
             | Self::Range { .. }
             | Self::End(_)
@@ -582,7 +585,16 @@ impl Shared {
                 (InvalidationKind::End, result)
             }
             Step::Order(Invalidation::Drop { parent, name }) => {
-                self.drop_name(*parent, name.clone());
+                self.drop_name(*parent, name.clone(), InvalidationKind::EntryDelete);
+                return;
+            }
+            // Who has the name by now may rely on it: it is not dropped.
+            Step::Order(Invalidation::Settled { parent, name }) => {
+                let kind = match notify.has_expire_only() {
+                    true => InvalidationKind::EntryExpire,
+                    false => InvalidationKind::EntryDelete,
+                };
+                self.drop_name(*parent, name.clone(), kind);
                 return;
             }
             Step::Order(Invalidation::Taken { ino, generation }) => {
@@ -600,13 +612,17 @@ impl Shared {
     }
 
     /// On a thread of its own, which may wait for the lock of the directory long after this has returned.
-    fn drop_name(self: &Arc<Self>, parent: Ino, name: Name) {
+    fn drop_name(self: &Arc<Self>, parent: Ino, name: Name, kind: InvalidationKind) {
         let this = Arc::clone(self);
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         let started = fuse::spawn(format!("{}-drop", self.config.name), move || {
             let begun = Instant::now();
-            let result = this.notify.inval_entry(parent.0, OsStr::from_bytes(name.as_bytes()));
-            this.count(InvalidationKind::EntryDelete, begun, &result);
+            let name = OsStr::from_bytes(name.as_bytes());
+            let result = match kind {
+                InvalidationKind::EntryExpire => this.notify.expire_entry(parent.0, name),
+                _ => this.notify.inval_entry(parent.0, name),
+            };
+            this.count(kind, begun, &result);
             _ = done.send(());
         });
         match started {

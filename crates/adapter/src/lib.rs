@@ -25,10 +25,12 @@ mod invalidate;
 mod kind;
 mod linux;
 mod read;
+mod refused;
 mod reply;
 mod request;
 mod server;
 mod session;
+mod told;
 
 pub use call::PendingTable;
 pub use catch_up::CatchUp;

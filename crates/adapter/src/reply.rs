@@ -92,6 +92,8 @@ pub struct WriteShape {
     pub sync: bool,
     /// Where they have the kernel's end at least, see [`WriteCall::end`](crate::request::WriteCall::end).
     pub end: Option<u64>,
+    /// Where they end, if the kernel may cut the file when they are refused ([`refused`](crate::refused)).
+    pub refusal_cuts: Option<u64>,
 }
 
 /// An answer, ready to be sent.

@@ -49,6 +49,8 @@ pub struct WriteCall<'a> {
     /// Where they have the kernel's end at least, if it takes no size from an answer before it moved it there
     /// (`fuse_perform_write` in linux:fs/fuse/file.c).
     pub end: Option<u64>,
+    /// Where they end, if the kernel may cut the file when they are refused ([`refused`](crate::refused)).
+    pub refusal_cuts: Option<u64>,
 }
 
 /// Translates `operation`. `wall` is asked for the time only if the time is to be set to now.
@@ -385,6 +387,8 @@ fn write_call<'a>(
     let direct = !is_of_pages && FileHandle::from_raw(fh).direct;
     let by_pages = !is_of_pages && !direct && open_flags & (linux::O_APPEND | linux::O_DIRECT) == 0;
     let kills = !is_of_pages && write_flags.contains(WriteFlags::KILL_SUIDGID);
+    let end = offset.saturating_add(data.len() as u64);
+    let by_direct_io = !is_of_pages && !direct && open_flags & linux::O_DIRECT != 0;
     WriteCall {
         ino: Ino(header.nodeid),
         offset,
@@ -396,7 +400,8 @@ fn write_call<'a>(
         // After a cached write the kernel sends an FSYNC for O_DSYNC; after a direct one it does not
         // (`fuse_direct_write_iter` in linux:fs/fuse/file.c).
         sync: direct && open_flags & linux::O_DSYNC != 0,
-        end: by_pages.then(|| offset.saturating_add(data.len() as u64)),
+        end: by_pages.then_some(end),
+        refusal_cuts: by_direct_io.then_some(end),
     }
 }
 

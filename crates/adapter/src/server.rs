@@ -20,6 +20,7 @@ use crate::groups;
 use crate::invalidate::{Before, Invalidator};
 
 use crate::read;
+use crate::refused::{Refused, is_one_of_many};
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{PAGE_LEN, Translated, WriteCall, translate};
 
@@ -70,6 +71,20 @@ pub struct Server<D> {
 }
 
 impl<D: Driver> Server<D> {
+    /// What the kernel would cut off because it was refused a write stays, as [`refused`](crate::refused) explains.
+    fn spare(&self, call: &Call, ino: Ino, operation: &mut Operation<'_>) {
+        let driver = &*self.driver;
+        if !is_one_of_many(operation)
+            && let Some(refused) = driver.pending().refused.take(call.pid(), |_| true)
+            && let Operation::Setattr(setattr) = operation
+            && refused.is_cut_by(ino, setattr)
+            && let Some(end) = setattr.size
+            && driver.with_core(|core, _| core.may_end_at(ino, end))
+        {
+            (setattr.size, setattr.kill_suidgid) = (None, false);
+        }
+    }
+
     /// Serves the kernel through `driver`.
     pub fn new(driver: Arc<D>) -> Self {
         Self { driver, disturbed: Arc::default() }
@@ -84,7 +99,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
         if call.reply.transport() == Transport::Ring {
             driver.metrics().fuse_ring_requests.add(1);
         }
-        let operation = match request.operation() {
+        let mut operation = match request.operation() {
             Ok(operation) => operation,
             Err(error) => {
                 log::error!("malformed {} request: {error}", call.kind().name());
@@ -106,6 +121,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
         {
             return call.finish(driver.metrics(), Answer::Error(Errno::STALE));
         }
+        self.spare(&call, Ino(request.header.nodeid), &mut operation);
         let mut translated = translate(request.header, operation, || driver.wall());
         if let (Some(ino), Some(catch_up)) = (translated.locks(), driver.catch_up()) {
             catch_up.is_locked(ino);
@@ -188,8 +204,19 @@ impl<D: Driver> Server<D> {
     /// Most writes find their token and room: their bytes go from the read buffer where they belong.
     fn write(&self, mut call: Call, write: WriteCall<'_>) {
         let driver = &*self.driver;
-        let WriteCall { ino, offset, data, append, kill_privileges, of_pages, direct, sync, end } = write;
-        call.shape = Shape::Write(WriteShape { ino, offset, direct, sync, end });
+        let WriteCall {
+            ino,
+            offset,
+            data,
+            append,
+            kill_privileges,
+            of_pages,
+            direct,
+            sync,
+            end,
+            refusal_cuts,
+        } = write;
+        call.shape = Shape::Write(WriteShape { ino, offset, direct, sync, end, refusal_cuts });
         call.note_operation(OperationKind::Write);
         let via = match (of_pages, direct) {
             (true, _) => Via::WriteBack,
@@ -427,9 +454,14 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
     match (call.shape, &reply) {
         (Shape::CapabilityLen { ino }, Reply::Data(_)) => pending.capabilities.note(call.pid(), ino),
         (Shape::RemoveCapability { ino }, Reply::Error(FsError::NoAttribute))
-            if pending.capabilities.take(call.pid(), ino) =>
+            if pending.capabilities.take(call.pid(), |of| of == ino).is_some() =>
         {
             return Answer::Done;
+        }
+        (Shape::Write(WriteShape { ino, refusal_cuts: Some(end), .. }), Reply::Error(_))
+            if call.pid() != 0 =>
+        {
+            pending.refused.note(call.pid(), Refused { ino, end });
         }
         _ => {}
     }

@@ -394,11 +394,8 @@ impl Master {
         if self.turns.dirs.is_empty() || missing.kind != ResourceKind::Dir {
             return;
         }
-        let mut dirs: BTreeSet<Ino> = op.directories().collect();
-        if let Op::Link { .. } = op {
-            // The one that covers what is linked.
-            dirs.insert(missing.ino);
-        }
+        // The missing one may be another than those of the names: it is removed, replaced or moved, or covers what is linked.
+        let dirs: BTreeSet<Ino> = op.directories().chain([missing.ino]).collect();
         if dirs.len() > 1 {
             dirs.into_iter().for_each(|dir| self.drop_contest(dir));
         }

@@ -219,6 +219,7 @@ impl Kernel {
             Invalidation::Renamed { .. }
             | Invalidation::Names {}
             | Invalidation::Drop { .. }
+            | Invalidation::Settled { .. }
             | Invalidation::Taken { .. }
             | Invalidation::Directory { .. }
             | Invalidation::Attr { .. } => false,
@@ -265,7 +266,7 @@ impl Kernel {
             }
             Invalidation::Renamed { .. } | Invalidation::Names {} => self.names.clear(),
             // It takes nothing away that others count on.
-            Invalidation::Drop { .. } | Invalidation::Taken { .. } => {}
+            Invalidation::Drop { .. } | Invalidation::Settled { .. } | Invalidation::Taken { .. } => {}
             Invalidation::Directory { ino } | Invalidation::Attr { ino } => drop(self.attrs.remove(ino)),
             Invalidation::Pages { ino } => {
                 self.attrs.remove(ino);

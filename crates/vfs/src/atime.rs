@@ -17,6 +17,8 @@ use types::{Ino, LockMode, Micros, ResourceId, Timespec};
 
 use crate::cache::Place;
 use crate::core::Core;
+use crate::outputs::Invalidation;
+use crate::revoke::Purpose;
 
 /// When reading changes access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,19 +100,28 @@ impl Core {
         }
     }
 
-    fn note_access(&mut self, ino: Ino, policy: Atime) {
+    /// Notes that a file was copied from. That changes nothing of what the kernel has of it, which is taken back.
+    pub(crate) fn note_copied(&mut self, ino: Ino) {
+        if self.note_access(ino, self.config.atime) {
+            self.invalidate(Purpose::Alone, vec![Invalidation::Attr { ino }], Vec::new());
+        }
+    }
+
+    /// Returns whether there is a new time.
+    fn note_access(&mut self, ino: Ino, policy: Atime) -> bool {
         if policy == Atime::Never || self.config.read_only {
-            return;
+            return false;
         }
         let now = self.clock.wall;
-        let Some((times, base)) = self.times_of(ino) else { return };
+        let Some((times, base)) = self.times_of(ino) else { return false };
         if !policy.wants(times, now) {
-            return;
+            return false;
         }
         self.cache.atimes.noted.insert(ino, Access { atime: now, base, seen: times.atime });
         if self.cache.atimes.due == Micros::NEVER && self.may_log_atime(ino) {
             self.cache.atimes.due = self.clock.now + self.config.atime_interval;
         }
+        true
     }
 
     /// Times as they are seen here, and those of the record; `None` where no record is.

@@ -9,7 +9,7 @@ use wire::{FetchWhat, Want};
 
 use crate::cache::{Found, KernelHas, Place};
 use crate::core::{Core, Link};
-use crate::known::Known;
+use crate::known::{Known, Naming};
 use crate::outputs::Invalidation;
 use crate::request::{Attr, Entry, Keep, Reply, StatFs};
 use crate::revoke::Purpose;
@@ -45,7 +45,7 @@ impl Core {
         let (attr, keep_attr) = self.with_links(found, Some(parent))?;
         self.metrics.operations_local.add(OperationKind::Lookup, 1);
         if let Some(known) = self.known.get_mut(&ino).filter(|known| known.lookups > 0) {
-            known.looked_up_again = true;
+            known.naming = Naming::Again;
         }
         Ok(Reply::Entry(self.give_entry(parent, cookie, attr, keep_name, keep_attr)))
     }
@@ -155,7 +155,7 @@ impl Core {
         }
         self.note_entry_told(&attr);
         let known = self.known.note(attr.ino);
-        known.lookups += 1;
+        known.count_lookup();
         known.set_place(place);
         known.attr_out |= keep_attr == Keep::Yes;
         Entry { attr, keep_name, keep_attr }
@@ -174,7 +174,7 @@ impl Core {
         let (attr, keep_attr) = self.attr_of(ino, progress)?;
         self.note_entry_told(&attr);
         let known = self.known.note(ino);
-        known.lookups += 1;
+        known.count_lookup();
         if known.place() == Place::Unknown {
             known.set_place(Place::Own);
         }
@@ -186,7 +186,7 @@ impl Core {
     /// The kernel dropped `count` references of an inode.
     pub fn forget(&mut self, ino: Ino, count: u64) {
         let Some(known) = self.known.get_mut(&ino) else { return };
-        known.lookups = known.lookups.saturating_sub(count);
+        known.lookups = u64::from(known.lookups).saturating_sub(count) as u32;
         self.forget_unused(ino);
     }
 

@@ -1,5 +1,6 @@
 //! File content: reads, writes, truncation, holes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use chunk::ChunkError;
@@ -526,6 +527,22 @@ impl Core {
     /// are asked for again by whoever still needs them.
     pub(crate) fn drop_pages(&mut self, ino: Ino) {
         self.pages.take(ino);
+        self.refuse_pages(ino);
+    }
+
+    /// Those of all files that a directory covers.
+    pub(crate) fn drop_pages_within(&mut self, dir: Ino) {
+        let on_way = self.fetches.keys().filter_map(|what| match what {
+            FetchWhat::ExtentPages { ino, .. } => Some(*ino),
+            FetchWhat::Xattrs { .. } | FetchWhat::Totals {} => None,
+        });
+        let is_within = |ino: &Ino| matches!(self.place(*ino), Place::Covered(parent, _) if parent == dir);
+        let files: BTreeSet<Ino> = self.pages.files().chain(on_way).filter(is_within).collect();
+        files.into_iter().for_each(|ino| self.drop_pages(ino));
+    }
+
+    /// Pages on their way may be older than what is known, or was until now.
+    pub(crate) fn refuse_pages(&mut self, ino: Ino) {
         let is_its = |what: &FetchWhat| matches!(what, FetchWhat::ExtentPages { ino: of, .. } if *of == ino);
         let on_way: Vec<u64> =
             self.fetch_of.iter().filter(|(_, what)| is_its(what)).map(|(request, _)| *request).collect();

@@ -98,7 +98,7 @@ impl Core {
         if copy.from == copy.to && is_overlapping {
             return Err(FsError::Invalid.into());
         }
-        self.take_back_privileges(copy.to, kill_privileges, progress)?;
+        self.lose_privileges(copy.to, kill_privileges, progress)?;
         self.keep_to_pages(&mut copy, handle, &target)?;
         self.need_logged(&copy, progress)?;
         if let Body::Inline { data } = &source.body
@@ -110,7 +110,7 @@ impl Core {
         self.need_write_room()?;
         self.need_pages(copy.from, &source, &copy.source())?;
         self.need_pages(copy.to, &target, &copy.target())?;
-        self.note_read(copy.from);
+        self.note_copied(copy.from);
         let extents = self.extents_to_share(&mut copy, &source)?;
         // What is logged of it: a record for each extent, and its sums.
         self.need_space(extents.len() as u64 * EXTENT_BYTES + copy.len / SUMMED_BYTES)?;
@@ -191,7 +191,7 @@ impl Core {
         for (at, part) in inline_overlay(data, &copy.source()) {
             bytes[at..at + part.len()].copy_from_slice(&part);
         }
-        self.note_read(copy.from);
+        self.note_copied(copy.from);
         match self.try_write(copy.to, copy.to_offset, &bytes, false, progress)? {
             Reply::Written { len, .. } => {
                 self.shield_mapped(copy.to, copy.to_offset..copy.to_offset + u64::from(len), progress);

@@ -119,8 +119,9 @@ pub struct Core {
     pub(crate) lock_calls: BTreeMap<u64, LockCall>,
     /// Files that answer EIO, by how many handles from before the membership ended.
     pub(crate) broken: FxHashMap<Ino, u32>,
-    /// Directories of which a membership that has ended took names or other changes along. Their next fsync says so.
-    pub(crate) names_lost: BTreeSet<Ino>,
+    /// Directories of which a membership that has ended took names or other changes along, and files of which content was lost while
+    /// nobody here had them open for writing. Their next fsync says so.
+    pub(crate) untold: BTreeSet<Ino>,
     /// Names to be taken back once more, when answers on their way have arrived.
     pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
@@ -271,7 +272,7 @@ impl Core {
             lock_calls: BTreeMap::new(),
             closes: crate::lockop::Closes::default(),
             broken: FxHashMap::default(),
-            names_lost: BTreeSet::new(),
+            untold: BTreeSet::new(),
             names_again: VecDeque::new(),
             linger: BTreeSet::new(),
             pins: BTreeMap::new(),

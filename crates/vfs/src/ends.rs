@@ -18,7 +18,8 @@ use types::{Ino, LockMode, Micros};
 
 use crate::core::Core;
 use crate::judged::{ON_ITS_WAY, Permissions};
-use crate::known::Known;
+use crate::known::{Known, Naming};
+use crate::lately::Lately;
 use crate::outputs::Clock;
 use crate::request::{Attr, Reply};
 
@@ -69,12 +70,9 @@ pub(crate) struct End {
     /// The end that it was told last, or moved to itself since.
     last: u64,
     /// When it was last told of an end, or moved one itself: the answer may still be on its way.
-    moved: Micros,
+    moved: Lately,
     /// The generation that the kernel was told with the file.
     generation: u32,
-    /// Whether the kernel surely has the inode, and no answer is on its way that would bring it there anew: attributes that are taken back
-    /// are gone.
-    is_there: bool,
     /// `None` while that is all there is, of a file that was told of with one end and not opened.
     bounds: Option<Box<Bounds>>,
 }
@@ -142,22 +140,12 @@ impl End {
             bounds.most = bounds.most.max(end);
         }
         self.last = self.last.max(end);
-        self.moved = now;
+        self.moved = Lately::at(now);
     }
 
     /// Whether an answer that tells of it may still be on its way.
     pub(crate) fn was_told_lately(&self, now: Micros) -> bool {
-        now.since(self.moved) < ON_ITS_WAY
-    }
-
-    /// Whether an answer may be on its way that brings the inode to a kernel that does not have it.
-    pub(crate) fn may_bring_it(&self, now: Micros) -> bool {
-        !self.is_there && self.was_told_lately(now)
-    }
-
-    /// Whoever closes the file had the answer that named it, and that was the only one.
-    pub(crate) fn note_there(&mut self) {
-        self.is_there = true;
+        self.moved.is_within(ON_ITS_WAY, now)
     }
 
     /// The generation that the kernel was told with the inode; the root's is never told.
@@ -264,6 +252,14 @@ impl Core {
             || mode == LockMode::Pr && self.old_content.contains_key(&ino)
     }
 
+    /// Whether the kernel may have this end of a file.
+    pub fn may_end_at(&self, ino: Ino, end: u64) -> bool {
+        self.known.get(&ino).is_some_and(|known| {
+            let Bounds { sure, most, .. } = known.end.bounds();
+            (sure..=most).contains(&end)
+        })
+    }
+
     /// Whether the kernel would move an end if it were told of these attributes.
     pub(crate) fn moves_end(&self, attr: &Attr) -> bool {
         self.later_end_of(attr).is_some() || self.tells_earlier_end(attr)
@@ -310,7 +306,7 @@ impl Core {
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino)
             && known.end.bounds().raising == 0
-            && now.since(known.end.moved) >= TOLD_WITHIN
+            && !known.end.moved.is_within(TOLD_WITHIN, now)
         {
             known.end.bounds_mut().most = end;
         }
@@ -366,7 +362,7 @@ impl Core {
             known.end.bounds_mut();
             known.end.lower(end);
             known.end.last = end;
-            known.end.moved = now;
+            known.end.moved = Lately::at(now);
         }
     }
 
@@ -381,7 +377,9 @@ impl Core {
     /// The kernel is told of an inode, perhaps for the first time: then it has what it is told.
     pub(crate) fn note_entry_told(&mut self, attr: &Attr) {
         let known = self.known.note(attr.ino);
-        known.end.is_there = false;
+        if known.naming == Naming::None {
+            known.naming = Naming::First;
+        }
         if known.lookups == 0 && !known.is_open() {
             known.end.begin(attr.size);
         }

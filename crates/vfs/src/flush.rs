@@ -283,7 +283,7 @@ impl Core {
             }
             if self.live.get(&ino).is_some_and(|live| live.version == version) {
                 let pages = self.live.remove(&ino).map(Live::into_pages).unwrap_or_default();
-                self.pages.keep(ino, pages);
+                self.pages.keep(ino, pages).into_iter().for_each(|of| self.refuse_pages(of));
                 self.forget_unused(ino);
             } else if let Some(live) = self.live.get_mut(&ino) {
                 live.note_recorded(version, mtime, ctime);
@@ -340,7 +340,7 @@ impl Core {
 
     pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
         self.tell_lost(ino)?;
-        if self.names_lost.remove(&ino) {
+        if self.untold.remove(&ino) {
             return Err(FsError::Io.into());
         }
         if !progress.flushed {

@@ -11,7 +11,7 @@ use wire::ToMaster;
 
 use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
-use crate::known::Known;
+use crate::known::{Known, Naming};
 use crate::outputs::Invalidation;
 use crate::revoke::Purpose;
 
@@ -109,7 +109,7 @@ impl Core {
     /// The name to take back before attributes are: what the kernel is only just told of has no inode there yet that could lose them. The call
     /// waits for who looks the name up or lists it, by the lock of the directory.
     fn name_on_its_way(&self, ino: Ino) -> Option<Invalidation> {
-        self.known.get(&ino).filter(|known| known.end.may_bring_it(self.clock.now))?;
+        self.known.get(&ino).filter(|known| known.may_be_named(self.clock.now))?;
         let Place::Covered(parent, cookie) = self.place(ino) else { return None };
         let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
         Some(Invalidation::Name { parent, name: entry.dirent.name.clone() })
@@ -184,8 +184,9 @@ impl Core {
             Change::PutExtentPage { ino, page, .. } => {
                 self.drop_stale_live(*ino, true);
                 self.pages.drop_page(*ino, *page);
+                self.refuse_pages(*ino);
             }
-            Change::DeleteExtentPages { ino, .. } => drop(self.pages.take(*ino)),
+            Change::DeleteExtentPages { ino, .. } => self.drop_pages(*ino),
             Change::PutPlacement { .. }
             | Change::DeleteContent { .. }
             | Change::PutXattrs { .. }
@@ -246,7 +247,7 @@ impl Core {
 
     /// Whether an answer to a lookup of what the kernel has already may be on its way: that has the name last, whatever was taken back before.
     fn may_be_looked_up_again(&self, known: &Known) -> bool {
-        known.looked_up_again && known.end.was_told_lately(self.clock.now)
+        known.naming == Naming::Again && known.end.was_told_lately(self.clock.now)
     }
 
     /// Content changed elsewhere, so this node does not hold it in EX: what is newer here could not be stored

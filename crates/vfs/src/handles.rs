@@ -170,10 +170,8 @@ impl Core {
         if let Some(handle) = self.handles.remove(&handle) {
             self.close_handle(handle);
         }
-        if let Some(known) =
-            self.known.get_mut(&ino).filter(|known| known.lookups == 1 && !known.looked_up_again)
-        {
-            known.end.note_there();
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.note_closed();
         }
         Ok(Reply::Done)
     }

@@ -10,6 +10,7 @@ use types::{Ino, Micros};
 
 use crate::core::Core;
 use crate::ends::{Outdated, Seen};
+use crate::lately::Lately;
 use crate::outputs::Invalidation;
 use crate::request::{Attr, Reply};
 
@@ -39,7 +40,7 @@ pub(crate) struct Judged {
     /// Whether it has them.
     taken: Taken,
     /// When it was last told or had anything taken back, or may have done something by itself.
-    stirred: Micros,
+    stirred: Lately,
 }
 
 /// Whether the kernel has what it was told.
@@ -55,28 +56,28 @@ enum Taken {
 
 impl Default for Judged {
     fn default() -> Self {
-        Self { told: Permissions::default(), taken: Taken::Unsure, stirred: Micros::NEVER }
+        Self { told: Permissions::default(), taken: Taken::Unsure, stirred: Lately::UNKNOWN }
     }
 }
 
 impl Judged {
     /// The inode is opened or closed. While it is open the kernel may drop answers at any time.
     pub(crate) fn stir(&mut self, now: Micros) {
-        self.stirred = now;
+        self.stirred = Lately::at(now);
     }
 
     /// Nobody knows when it was last told or asked.
     fn lose_track(&mut self) {
-        self.stirred = Micros::NEVER;
+        self.stirred = Lately::UNKNOWN;
     }
 
     /// Attributes are taken back. Returns whether an answer may be overtaken that the kernel is to judge by.
     fn recall(&mut self, now: Micros) -> bool {
-        let is_awaited = self.taken == Taken::Soon && now.since(self.stirred) < ON_ITS_WAY;
+        let is_awaited = self.taken == Taken::Soon && self.stirred.is_within(ON_ITS_WAY, now);
         if self.taken == Taken::Soon {
             self.taken = Taken::Sure;
         }
-        self.stirred = now;
+        self.stirred = Lately::at(now);
         is_awaited
     }
 
@@ -86,7 +87,7 @@ impl Judged {
             self.taken = if self.is_quiet(is_open, now) { Taken::Soon } else { Taken::Unsure };
             self.told = permissions;
         }
-        self.stirred = now;
+        self.stirred = Lately::at(now);
     }
 
     /// Attributes with those that the kernel was told last.
@@ -97,13 +98,13 @@ impl Judged {
 
     /// The kernel is told of these, and takes them whatever else there is.
     fn give(&mut self, permissions: Permissions, now: Micros) {
-        *self = Self { told: permissions, taken: Taken::Sure, stirred: now };
+        *self = Self { told: permissions, taken: Taken::Sure, stirred: Lately::at(now) };
     }
 
     /// Whether answers, or what the kernel does by itself, can have crossed no question that comes now. That of a file that
     /// is open may be written to.
     fn is_quiet(&self, is_open: bool, now: Micros) -> bool {
-        !is_open && self.stirred != Micros::NEVER && now.since(self.stirred) >= QUIET
+        !is_open && !self.stirred.is_within(QUIET, now)
     }
 
     /// Whether the kernel may go on judging by others if it were told of these.

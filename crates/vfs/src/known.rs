@@ -8,7 +8,7 @@ use meta::{Cookie, FsError};
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
 use std::hash::BuildHasher;
-use types::{Ino, Name};
+use types::{Ino, Micros, Name};
 
 use crate::cache::Place;
 use crate::ends::End;
@@ -19,8 +19,11 @@ use crate::shield::{Reads, Shields};
 /// An inode that the kernel has looked up, or that is open.
 #[derive(Debug)]
 pub struct Known {
-    /// How often the kernel looked it up and has not forgotten it.
-    pub lookups: u64,
+    /// How often the kernel looked it up and has not forgotten it; it forgets what it has in one go, so that it does not matter that this
+    /// goes no further than [`u32::MAX`].
+    pub lookups: u32,
+    /// Where the guard has it.
+    slot: u32,
     place: PackedPlace,
     /// Whether the kernel may keep its attributes.
     pub attr_out: bool,
@@ -28,8 +31,8 @@ pub struct Known {
     pub pages_out: bool,
     /// Whether the master knows that it is open here (OP).
     pub open_told: bool,
-    /// Whether a lookup of it was answered after the first: the kernel may take such an answer at any time.
-    pub(crate) looked_up_again: bool,
+    /// Which answers that name it may be on their way.
+    pub(crate) naming: Naming,
     /// What the kernel has for its end.
     pub(crate) end: End,
     /// What the kernel has for its owner and permissions.
@@ -38,8 +41,17 @@ pub struct Known {
     pub(crate) seat: Seat,
     /// `None` until it is opened.
     uses: Option<Box<Uses>>,
-    /// Where the guard has it.
-    slot: u32,
+}
+
+/// Which answers that name an inode may be on their way to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The first.
+    First,
+    /// None: there was one, and the kernel has acted on it. Attributes that are taken back are gone.
+    None,
+    /// One to a lookup after the first: the kernel may take it at any time.
+    Again,
 }
 
 /// What there is besides of an inode that was opened since the kernel knows it.
@@ -89,7 +101,7 @@ impl Known {
             attr_out: false,
             pages_out: false,
             open_told: false,
-            looked_up_again: false,
+            naming: Naming::First,
             end: End::default(),
             judged: Judged::default(),
             seat: Seat::default(),
@@ -116,6 +128,23 @@ impl Known {
     /// The same, to change it.
     pub fn uses_mut(&mut self) -> &mut Uses {
         self.uses.get_or_insert_with(|| Box::new(Uses::NONE))
+    }
+
+    /// The kernel has looked it up.
+    pub(crate) fn count_lookup(&mut self) {
+        self.lookups = self.lookups.saturating_add(1);
+    }
+
+    /// Whether an answer may be on its way that brings the inode to a kernel that does not have it.
+    pub(crate) fn may_be_named(&self, now: Micros) -> bool {
+        self.naming != Naming::None && self.end.was_told_lately(now)
+    }
+
+    /// Whoever closes the file had the answer that named it: there is no other if it was the only one.
+    pub(crate) fn note_closed(&mut self) {
+        if self.lookups == 1 && self.naming == Naming::First {
+            self.naming = Naming::None;
+        }
     }
 
     /// Whether some handle is open.
@@ -221,6 +250,13 @@ impl Seat {
     /// Where the kernel has it.
     pub(crate) fn place(&self) -> Option<&(Ino, Name)> {
         self.0.as_ref().map(|seats| &seats.now)
+    }
+
+    /// The kernel has moved it there itself.
+    pub(crate) fn follow(&mut self, parent: Ino, name: &Name) {
+        if let Some(seats) = &mut self.0 {
+            seats.now = (parent, name.clone());
+        }
     }
 
     /// What to drop, once.
@@ -331,8 +367,8 @@ mod tests {
 
     /// There is one for each inode of a tree: what is added to it is added a million times.
     #[test]
-    fn an_inode_takes_112_bytes() {
-        assert_eq!(size_of::<Option<(Ino, Known)>>(), 112);
+    fn an_inode_takes_96_bytes() {
+        assert_eq!(size_of::<Option<(Ino, Known)>>(), 96);
     }
 
     #[test]
@@ -358,12 +394,13 @@ mod tests {
                 table.remove(ino);
             } else {
                 assert!(table.get(&ino).is_none());
-                table.note(ino).lookups = step;
+                table.note(ino).lookups = step as u32;
                 there.insert(ino, step);
             }
             assert_eq!(table.len(), there.len());
         }
-        let mut left: Vec<(Ino, u64)> = table.iter_mut().map(|(ino, known)| (*ino, known.lookups)).collect();
+        let mut left: Vec<(Ino, u64)> =
+            table.iter_mut().map(|(ino, known)| (*ino, u64::from(known.lookups))).collect();
         left.sort();
         assert_eq!(left, there.into_iter().collect::<Vec<_>>());
     }

@@ -15,6 +15,7 @@ use wire::OpenReport;
 
 use crate::cache::{KernelHas, Place};
 use crate::core::{Core, Link};
+use crate::known::Known;
 use crate::lockop::Closes;
 use crate::log::WriteLog;
 use crate::outputs::{Invalidation, Output};
@@ -204,11 +205,12 @@ impl Core {
     /// they are closed.
     fn give_up(&mut self, reason: &str) {
         let mut lost = self.log.content();
-        self.names_lost.append(&mut self.log.directories());
+        self.untold.append(&mut self.log.directories());
         let files = self.live.len() as u64;
         let bytes: u64 = self.live.values().map(|live| live.dirty_bytes() as u64).sum();
         let locks = self.locks.values().map(|list| list.len() as u64).sum::<u64>();
         lost.extend(self.live.keys());
+        let contents = lost.clone();
         lost.extend(self.locks.keys());
         let changes = self.log.clear();
         log::error!(
@@ -220,6 +222,8 @@ impl Core {
         self.metrics.mutations_lost.add(changes);
         self.metrics.files_lost.add(files);
         self.metrics.content_lost_bytes.add(bytes);
+        self.untold
+            .extend(contents.into_iter().filter(|ino| !self.known.get(ino).is_some_and(Known::is_written)));
         for handle in self.handles.values_mut().filter(|handle| lost.contains(&handle.ino)) {
             if !std::mem::replace(&mut handle.broken, true) {
                 *self.broken.entry(handle.ino).or_default() += 1;

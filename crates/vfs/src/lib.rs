@@ -27,6 +27,7 @@ mod judged;
 mod known;
 mod lapse;
 mod late;
+mod lately;
 mod live;
 mod loaded;
 mod lockop;

@@ -5,7 +5,7 @@
 //! - A release waits for no room: what finds none is given up, what was stored is logged (ARCHITECTURE.md,
 //!   invariants 8 and 9).
 //! - Whoever has the file open for writing here is told with every write, fsync and close, until the last of them
-//!   is closed; it is counted and logged in any case.
+//!   is closed; where nobody has, the next fsync of the file is. It is counted and logged in any case.
 //! - No content that is newer than the log outlives the right that it was made under.
 
 use chunk::ChunkError;
@@ -46,8 +46,12 @@ impl Core {
         );
         self.metrics.content_lost_bytes.add(bytes);
         self.flush_failed.remove(&ino);
-        if let Some(known) = self.known.get_mut(&ino).filter(|known| known.is_written()) {
-            known.uses_mut().lost.get_or_insert(refusal);
+        let is_awaited = self.awaits_content(ino);
+        match self.known.get_mut(&ino).filter(|known| known.is_written()) {
+            Some(known) => _ = known.uses_mut().lost.get_or_insert(refusal),
+            // As databases do: one process writes and closes the file, another opens it to make it durable.
+            None if !is_awaited => _ = self.untold.insert(ino),
+            None => {}
         }
         self.drop_lost_pages(ino);
     }
@@ -72,12 +76,17 @@ impl Core {
     /// fsync waits.
     pub(crate) fn end_lost_unless_told(&mut self, ino: Ino) {
         let is_written = self.known.get(&ino).is_some_and(|known| known.is_written());
+        if !is_written && !self.awaits_content(ino) {
+            self.end_lost(ino);
+        }
+    }
+
+    /// Whether an fsync waits for the content of a file, or who gives it a name.
+    fn awaits_content(&self, ino: Ino) -> bool {
         let awaits = |request: &Request| {
             matches!(request, Request::Fsync { ino: of } if *of == ino) || self.is_naming(request, ino)
         };
-        if !is_written && !self.parked.values().any(|parked| awaits(&parked.request)) {
-            self.end_lost(ino);
-        }
+        self.parked.values().any(|parked| awaits(&parked.request))
     }
 
     /// Nobody writes the file here any more: what could not be made durable is over, the file is as last logged.

@@ -6,7 +6,7 @@ use obs::OperationKind;
 use types::{Credit, Ino, LockMode, Name, NameError, OpSeq, ResourceId};
 use wire::{ToMaster, Want};
 
-use crate::cache::{DirCache, Found, LOADED_ALL, OwnCache, Place};
+use crate::cache::{DirCache, Found, KernelHas, LOADED_ALL, OwnCache, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
 use crate::outputs::Invalidation;
@@ -95,7 +95,7 @@ impl Core {
                 if *direct {
                     self.shield_written(*ino, *offset, &reply, progress);
                 }
-                self.finish_write(reply, *offset, progress)
+                self.finish_data(reply, progress)
             }
             Request::WritePages { ino, offset, data } => {
                 let reply = self.try_write_pages(*ino, *offset, &data.0, progress)?;
@@ -135,7 +135,13 @@ impl Core {
         // That is given a name as well.
         let exchanged = self.cached_child(new_parent, &new_name).filter(|_| mode == RenameMode::Exchange);
         let named: Vec<Ino> = moved.into_iter().chain(exchanged).collect();
+        if moved.is_none() {
+            self.flush_any_named(&named, progress)?;
+        }
         self.flush_before_naming(&named, progress)?;
+        for ino in moved.into_iter().chain(exchanged).filter(|_| parent != new_parent) {
+            self.take_listing_back(ino)?;
+        }
         let target_open_here = self.child_is_open(new_parent, &new_name);
         let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
         let reply = self.run_op(&op, OperationKind::Rename, progress)?;
@@ -143,6 +149,7 @@ impl Core {
             self.note_renamed(&op);
             self.note_unlinked(&op, reply);
         }
+        self.note_seats(&op, reply);
         self.finish_dir(Reply::Done, progress)
     }
 
@@ -169,11 +176,30 @@ impl Core {
         are_noted
     }
 
+    /// The kernel has the directories that were renamed where they are now.
+    fn note_seats(&mut self, op: &Op, reply: OpReply) {
+        let (Op::Rename { .. }, OpReply::Renamed { ino, replaced }) = (op, reply) else { return };
+        for (moved, (parent, name)) in [ino, replaced].into_iter().zip(names_given(op)) {
+            if let Some(known) = self.known.get_mut(&moved) {
+                known.seat.follow(parent, name);
+            }
+        }
+    }
+
+    /// What the kernel has listed of a directory tells of its parent, and it goes on to believe that when the directory is moved.
+    fn take_listing_back(&mut self, ino: Ino) -> Try<()> {
+        let has_listing = |dir: &&mut Box<DirCache>| dir.kernel_has == KernelHas::Listing;
+        let Some(dir) = self.cache.dirs.get_mut(&ino).filter(has_listing) else { return Ok(()) };
+        dir.kernel_has = KernelHas::Attributes;
+        let job = self.invalidate(Purpose::WriteBack, vec![Invalidation::Directory { ino }], Vec::new());
+        Err(Step::Wait(WaitKey::WrittenBack(job)))
+    }
+
     fn try_allocate_request(&mut self, request: &Request, progress: &mut Progress) -> Try<Reply> {
         let Request::Allocate { ino, offset, len, mode, kill_privileges } = request else {
             return Err(FsError::Invalid.into());
         };
-        self.take_back_privileges(*ino, kill_privileges.as_ref(), progress)?;
+        self.lose_privileges(*ino, kill_privileges.as_ref(), progress)?;
         let reply = self.try_allocate((*ino, *offset, *len), *mode, progress)?;
         self.finish_data(reply, progress)
     }
@@ -325,7 +351,7 @@ impl Core {
         };
         self.note_entry_told(&attr);
         let known = self.known.note(new.ino);
-        known.lookups += 1;
+        known.count_lookup();
         known.set_place(Place::Own);
         Entry { attr, keep_name: Keep::No, keep_attr: Keep::No }
     }
@@ -430,6 +456,20 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// The same where it is not known here which file is named, as its directory was given back since the kernel looked there: it may be
+    /// any that has its content under a right of its own.
+    fn flush_any_named(&mut self, named: &[Ino], progress: &mut Progress) -> Try<()> {
+        if progress.ship.is_some() || std::mem::replace(&mut progress.flushed, true) {
+            return Ok(());
+        }
+        let is_own = |ino: &Ino| !matches!(self.place(*ino), Place::Covered(..));
+        let files: Vec<Ino> = self.live.keys().copied().filter(is_own).chain(named.iter().copied()).collect();
+        match self.flush(&files) {
+            Some(job) => Err(Step::Wait(WaitKey::Flush(job))),
+            None => Ok(()),
+        }
     }
 
     /// Whether a request waits to give names to this file when its content is stored.
@@ -682,7 +722,7 @@ impl Core {
         }
         self.live.remove(&ino);
         self.flush_failed.remove(&ino);
-        self.names_lost.remove(&ino);
+        self.untold.remove(&ino);
         self.drop_pages(ino);
         self.cache.atimes.noted.remove(&ino);
         self.old_content.remove(&ino);
@@ -714,34 +754,19 @@ impl Core {
         Ok(())
     }
 
-    fn finish_write(&mut self, mut reply: Reply, offset: u64, progress: &mut Progress) -> Try<Reply> {
-        if let Reply::Written { moved_to, .. } = &mut reply
-            && progress.killed_privileges
-        {
-            // The kernel must not go on showing the old mode: it drops its attributes with the range.
-            moved_to.get_or_insert(offset);
-        }
-        self.finish_data(reply, progress)
-    }
-
-    /// What goes when a file is changed.
-    fn lose_privileges(&mut self, ino: Ino, kill: Option<&Groups>, progress: &mut Progress) -> Try<()> {
-        match kill {
-            Some(groups) => self.kill_privileges(ino, groups, progress),
-            None if self.has_capability(ino) => self.drop_capability(ino, progress),
-            None => Ok(()),
-        }
-    }
-
-    /// As [`lose_privileges`](Self::lose_privileges), where the kernel keeps the mode that it has, other than at a write, and would go on to
-    /// run the file with the rights of its owner.
-    pub(crate) fn take_back_privileges(
+    /// What goes when a file is changed. The kernel keeps the mode that it has, and would go on to run the file with the rights of its
+    /// owner, at once and also if the change itself is refused: it is taken back first.
+    pub(crate) fn lose_privileges(
         &mut self,
         ino: Ino,
         kill: Option<&Groups>,
         progress: &mut Progress,
     ) -> Try<()> {
-        self.lose_privileges(ino, kill, progress)?;
+        match kill {
+            Some(groups) => self.kill_privileges(ino, groups, progress)?,
+            None if self.has_capability(ino) => self.drop_capability(ino, progress)?,
+            None => {}
+        }
         if !progress.killed_privileges || std::mem::replace(&mut progress.privileges_taken_back, true) {
             return Ok(());
         }

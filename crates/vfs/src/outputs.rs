@@ -90,6 +90,14 @@ pub enum Invalidation {
         /// Its old name.
         name: Name,
     },
+    /// Nothing but to wait until the kernel is done with what it does under the lock of the directory that has, or had, this name,
+    /// unless that takes long. The name is asked for again if somebody has it.
+    Settled {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Name,
+    },
     /// A directory's attributes and listing.
     Directory {
         /// The directory.
@@ -124,6 +132,7 @@ impl Invalidation {
             | Self::Renamed { .. }
             | Self::Names {}
             | Self::Drop { .. }
+            | Self::Settled { .. }
             | Self::Taken { .. } => None,
         }
     }

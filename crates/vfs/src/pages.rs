@@ -62,24 +62,34 @@ impl Pages {
         self.files.entry(ino).or_default().loaded.take_in(range, list);
     }
 
-    /// Those of a file whose changes are logged.
-    pub fn keep(&mut self, ino: Ino, loaded: Loaded) {
+    /// Those of a file whose changes are logged. Returns the files of which nothing is known any more: what they were asked for
+    /// before may be older than what was logged of them.
+    #[must_use]
+    pub fn keep(&mut self, ino: Ino, loaded: Loaded) -> Vec<Ino> {
         self.take(ino);
         let (pages, extents) = loaded.count();
         let extents = extents + pages * PAGE_COSTS;
         if pages == 0 || extents > KEPT_EXTENTS_MAX {
-            return;
+            return vec![ino];
         }
+        let mut given_up = Vec::new();
         while self.kept_extents + extents > KEPT_EXTENTS_MAX
-            && let Some((_, oldest)) = self.kept.first_key_value()
+            && let Some(oldest) = self.kept.first_key_value().map(|(_, oldest)| *oldest)
         {
-            self.take(*oldest);
+            self.take(oldest);
+            given_up.push(oldest);
         }
         let age = self.next_age;
         self.next_age += 1;
         self.kept.insert(age, ino);
         self.kept_extents += extents;
         self.files.insert(ino, FilePages { loaded, kept: Some(Kept { age, extents }) });
+        given_up
+    }
+
+    /// Files of which something is here.
+    pub fn files(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.files.keys().copied()
     }
 
     /// Another node changed a page.
@@ -141,7 +151,8 @@ mod tests {
         let mut cache = Pages::default();
         cache.take_in(Ino(1), 7..8, vec![(7, map(8000))]);
         for ino in 2..50 {
-            cache.keep(Ino(ino), pages(4, 8000));
+            let given_up = cache.keep(Ino(ino), pages(4, 8000));
+            assert!(given_up.iter().all(|ino| !has(&cache, ino.0, 3)));
             assert!(cache.kept_extents <= KEPT_EXTENTS_MAX);
             assert!(has(&cache, ino, 3));
         }
@@ -155,7 +166,7 @@ mod tests {
     #[test]
     fn what_was_asked_for_before_comes_too_late() {
         let mut cache = Pages::default();
-        cache.keep(Ino(2), pages(1, 5));
+        assert!(cache.keep(Ino(2), pages(1, 5)).is_empty());
         cache.take_in(Ino(2), 0..2, vec![(0, map(3)), (1, map(3))]);
         assert_eq!(cache.in_range(Ino(2), 0..9).map(ExtentMap::len).collect::<Vec<_>>(), [5, 3]);
     }
@@ -164,10 +175,10 @@ mod tests {
     fn a_file_that_keeps_again_counts_once() {
         let mut cache = Pages::default();
         for _ in 0..100 {
-            cache.keep(Ino(2), pages(1, 8000));
+            assert!(cache.keep(Ino(2), pages(1, 8000)).is_empty());
         }
         assert_eq!((cache.kept_extents, cache.kept.len()), (8000 + PAGE_COSTS, 1));
-        cache.keep(Ino(2), pages(40, 8000));
+        assert_eq!(cache.keep(Ino(2), pages(40, 8000)), [Ino(2)]);
         assert_eq!((cache.kept_extents, cache.files.len()), (0, 0), "more than all may have");
     }
 }

@@ -215,7 +215,7 @@ impl Core {
                 let Some(dir) = self.cache.dirs.get(&ino) else { return (list, pages) };
                 let is_on_its_way = |entry: &CachedEntry| {
                     let known = self.known.get(&entry.dirent.ino).filter(|known| known.attr_out);
-                    known.is_some_and(|known| known.end.may_bring_it(self.clock.now))
+                    known.is_some_and(|known| known.may_be_named(self.clock.now))
                 };
                 for entry in dir.told_entries().filter(|e| e.name_out || is_on_its_way(e)) {
                     list.push(Invalidation::Name { parent: ino, name: entry.dirent.name.clone() });

@@ -17,6 +17,8 @@ impl Core {
     /// Keeps a directory aside that is given back. The kernel has nothing of it any more, but for pages that were read again and again
     /// while they were taken back.
     pub(crate) fn set_aside(&mut self, ino: Ino) {
+        // Of a file that is moved out of the directory meanwhile nothing is said with the next grant.
+        self.drop_pages_within(ino);
         let Some(dir) = self.cache.dirs.get_mut(&ino) else { return };
         let mut told = FxHashSet::default();
         let known = &mut self.known;
@@ -82,7 +84,7 @@ impl Core {
                 // It may have had a right of its own meanwhile, by which its extents changed.
                 Change::PutEntry { entry, .. } => self.drop_pages(entry.ino),
                 Change::PutExtentPage { ino, page, .. } => self.pages.drop_page(*ino, *page),
-                Change::DeleteExtentPages { ino, .. } => drop(self.pages.take(*ino)),
+                Change::DeleteExtentPages { ino, .. } => self.drop_pages(*ino),
                 Change::DeleteInode { ino, .. } if !self.known.get(ino).is_some_and(Known::is_open) => {
                     self.drop_deleted(*ino);
                 }

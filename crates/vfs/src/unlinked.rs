@@ -137,14 +137,14 @@ impl Core {
         let Some(removals) = self.cache.unlinked.inodes.get(&ino) else { return Ok((attr, keep)) };
         let answered = removals.iter().filter(|removal| matches!(removal.state, State::Answered(_)));
         let list: Vec<_> = answered
-            .map(|removal| Invalidation::Drop { parent: removal.parent, name: removal.name.clone() })
+            .map(|removal| Invalidation::Settled { parent: removal.parent, name: removal.name.clone() })
             .collect();
         if list.is_empty() {
             let nlink = attr.nlink.saturating_add(removals.len() as u32);
             return Ok((Attr { nlink, ..attr }, Keep::No));
         }
         if self.cache.unlinked.asked.insert(ino) {
-            // The kernel drops a name when it has the lock of the directory, which a removal has until it is done.
+            // The kernel looks at a name when it has the lock of the directory, which a removal has until it is done.
             self.invalidate(Purpose::Unlinked(ino), list, Vec::new());
         }
         Err(Step::Wait(WaitKey::Unlinked(ino)))

@@ -9,11 +9,16 @@ use wire::{FetchWhat, Want};
 use crate::cache::Place;
 use crate::core::Core;
 use crate::namespace::checked;
-use crate::request::Reply;
+use crate::outputs::Invalidation;
+use crate::request::{Keep, Reply};
+use crate::revoke::Purpose;
 use crate::wait::{Progress, Step, Try};
 
 /// How the number of a directory tree is read and set. It is shown by no list, and kept with the inode.
 const TREE_XATTR: &[u8] = b"trusted.holdfast.tree";
+
+/// What the names of access lists begin with.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 /// The operation that charges an inode to the tree whose number is given in decimal, 0 for none.
 fn set_tree(ino: Ino, value: &[u8]) -> Result<Op, FsError> {
@@ -33,11 +38,26 @@ impl Core {
         }
         check_xattr_name(&name)?;
         let list = self.xattrs(ino, progress)?;
+        if name.as_bytes().starts_with(ACL_PREFIX) {
+            self.note_list_told(ino, progress)?;
+        }
         self.metrics.operations_local.add(OperationKind::Getxattr, 1);
         match list.into_iter().find(|(n, _)| *n == name) {
             Some((_, value)) => Ok(Reply::Data(value.into_vec())),
             None => Err(FsError::NoAttribute.into()),
         }
+    }
+
+    /// The kernel keeps access lists beside the attributes, and however long it may keep those: they are taken back with them, or at once.
+    fn note_list_told(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+        match self.attr_of(ino, progress)?.1 {
+            Keep::Yes => {
+                self.known.note(ino).attr_out = true;
+                self.note_out(ino);
+            }
+            Keep::No => _ = self.invalidate(Purpose::Alone, vec![Invalidation::Attr { ino }], Vec::new()),
+        }
+        Ok(())
     }
 
     pub(crate) fn try_setxattr(

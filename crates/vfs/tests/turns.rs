@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{CLOCK, attr, content, create, member, root_acquired};
-use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, Inode};
+use meta::{Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode};
 use types::{Ino, LockMode, Micros, Name, ResourceId};
 use vfs::{Clock, Core, Invalidation, Keep, Output, Reply, Request, RequestId};
 use wire::{FromMaster, Grant, GrantData, ToMaster};
@@ -193,4 +193,40 @@ fn what_was_kept_for_too_long_is_asked_for_again() {
     rig.wait(Micros::from_millis(1_500));
     assert!(rig.take(vec![theirs("theirs", 7_000)]).is_empty(), "it is not known any more");
     assert!(rig.asks_for_more(), "{:?}", rig.said);
+}
+
+/// Goal: extents of a file that another node may have changed, and moved out of the directory, are asked for again. Method: a file of pages of
+/// extents is sought in, in two turns.
+#[test]
+fn extents_are_not_kept_aside() {
+    let mut rig = Rig::new();
+    rig.give_up();
+    let Change::PutEntry { parent, cookie, mut entry } = theirs("theirs", 7_000) else { panic!("an entry") };
+    let body = Body::Paged { mapped_bytes: 4096 };
+    let content = Content { size: 2 * Body::PAGE_SPAN, body, ..content(0) };
+    let inode = Arc::new(Inode { attr: attr(FileKind::File), content });
+    entry.child = Child::Covered { inode };
+    rig.take(vec![Change::PutEntry { parent, cookie, entry }]);
+    for turn in 0..2 {
+        rig.said.clear();
+        assert!(rig.ask(lookup("theirs")).is_some());
+        let seek = || Request::Seek { ino: Ino(7_000), offset: 0, for_hole: false };
+        assert!(rig.ask(seek()).is_none(), "turn {turn}: asked for");
+        let asked = rig.said.iter().find_map(|message| match message {
+            ToMaster::Fetch { request, .. } => Some(*request),
+            _ => None,
+        });
+        let request = asked.unwrap_or_else(|| panic!("turn {turn}: {:?}", rig.said));
+        rig.hear(FromMaster::Fetched {
+            request,
+            inodes: 0,
+            pages_to: 2,
+            pages: Vec::new(),
+            xattrs: Vec::new(),
+            error: None,
+        });
+        assert!(rig.ask(seek()).is_some(), "turn {turn}: known");
+        rig.give_up();
+        rig.take(Vec::new());
+    }
 }

@@ -75,7 +75,7 @@ impl Rig {
     fn settle(&mut self, name: &str) {
         let (job, list) = self.invalidations.pop().expect("the kernel is asked");
         let name = Name::new(name.as_bytes()).unwrap();
-        assert_eq!(list, [Invalidation::Drop { parent: Ino::ROOT, name }]);
+        assert_eq!(list, [Invalidation::Settled { parent: Ino::ROOT, name }]);
         self.core.invalidated(CLOCK, job);
         self.run();
     }

@@ -36,7 +36,14 @@ fn opened() -> Opened {
 }
 
 fn write_shape() -> Shape {
-    Shape::Write(WriteShape { ino: Ino(7), offset: 0, direct: false, sync: false, end: None })
+    Shape::Write(WriteShape {
+        ino: Ino(7),
+        offset: 0,
+        direct: false,
+        sync: false,
+        end: None,
+        refusal_cuts: None,
+    })
 }
 
 fn assert_answers(shape: Shape, reply: Reply, expected: Answer) {

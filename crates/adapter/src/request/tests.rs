@@ -285,8 +285,19 @@ fn writes() {
         let operation = Operation::Write { fh, offset: 10, data, write_flags, open_flags, lock_owner: None };
         let of_pages = write_flags.contains(CACHE);
         let kill_privileges = kills.then(|| vec![100]);
-        let expected =
-            WriteCall { ino: PARENT, offset: 10, data, append, kill_privileges, of_pages, direct, sync, end };
+        let refusal_cuts = (open_flags == linux::O_DIRECT).then_some(15);
+        let expected = WriteCall {
+            ino: PARENT,
+            offset: 10,
+            data,
+            append,
+            kill_privileges,
+            of_pages,
+            direct,
+            sync,
+            end,
+            refusal_cuts,
+        };
         assert_eq!(written(operation), expected);
     }
 }

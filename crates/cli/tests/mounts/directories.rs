@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -119,4 +120,56 @@ fn inotify_tells_what_is_done_at_its_mount() {
     fs::remove_file(b.path("d/i")).expect("removed");
     assert_eq!(events(&watch, 1), [], "of a name that this kernel had");
     assert!(fs::metadata(a.path("d/i")).is_err(), "it is gone all the same");
+}
+
+/// Goal: what somebody relies on below a name stays although the kernel is asked about something else that had the name: a directory that
+/// was moved away, a link that was removed. Method: a file system is mounted there, which goes when the name is dropped.
+#[test]
+fn names_that_others_had_before_are_not_dropped() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let made = |path: &str| fs::create_dir(a.path(path)).expect("made");
+    File::create(a.path("first")).expect("made");
+    fs::hard_link(a.path("first"), a.path("second")).expect("linked");
+    fs::remove_file(a.path("second")).expect("removed");
+    made("second");
+    let mounted = |path: &str| {
+        let place = a.path(path);
+        lab.sh(&format!("mount -t tmpfs none {}", place.display())).expect_success();
+        File::create(place.join("there")).expect("made");
+    };
+    mounted("second");
+    fs::metadata(a.path("first")).expect("there");
+    assert!(a.path("second/there").exists(), "a link was removed");
+    ["from", "to", "from/dir"].into_iter().for_each(made);
+    fs::metadata(a.path("from/dir")).expect("there");
+    fs::rename(a.path("from/dir"), a.path("to/dir")).expect("moved");
+    made("from/dir");
+    mounted("from/dir");
+    // The other node takes the new parent, so that its names are asked for again.
+    File::create(b.path("to/file")).expect("made");
+    fs::metadata(a.path("to/dir")).expect("there");
+    assert!(a.path("from/dir/there").exists(), "a directory was moved");
+    for path in ["second", "from/dir"] {
+        lab.sh(&format!("umount {}", a.path(path).display())).expect_success();
+    }
+}
+
+#[test]
+fn a_directory_that_was_moved_lists_its_new_parent() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    for path in ["from", "to", "from/dir"] {
+        fs::create_dir(a.path(path)).expect("made");
+    }
+    let parent_listed = |path: &str| {
+        let dir = rustix::fs::Dir::read_from(File::open(a.path(path)).expect("opened")).expect("readable");
+        let up = dir.map(|entry| entry.expect("readable")).find(|entry| entry.file_name() == c"..");
+        up.expect("listed").ino()
+    };
+    let ino = |path: &str| fs::metadata(a.path(path)).expect("there").ino();
+    assert_eq!(parent_listed("from/dir"), ino("from"));
+    assert_eq!(parent_listed("from/dir"), ino("from"));
+    fs::rename(a.path("from/dir"), a.path("to/dir")).expect("moved");
+    assert_eq!(parent_listed("to/dir"), ino("to"));
 }

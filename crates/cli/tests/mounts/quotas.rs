@@ -1,7 +1,7 @@
 //! Limits of users, groups and trees: met by the call that asks for too much, on every mount, and never exceeded.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -227,4 +227,29 @@ fn a_soft_limit_may_be_exceeded_for_its_time_of_grace() {
     }
     let mixed = lab.holdfast(&["quota", "set", "vol", "user:1", "--bytes", "1M", "--soft-bytes", "2M"]);
     assert_eq!((mixed.code, mixed.err.contains("above the hard one")), (1, true), "{}", mixed.err);
+}
+
+/// A kernel that is refused a direct write behind the end of a file cuts the file to the end that it has. Goal: what another node has
+/// written meanwhile stays, and whoever cuts the file next does.
+#[test]
+fn a_direct_write_that_is_refused_cuts_nothing_off() {
+    let Some((lab, a, b)) = with_home() else { return };
+    let (path, there) = (a.path("home/file"), b.path("home/file"));
+    fs::write(&path, b"").expect("made");
+    chown(&path, Some(USER), Some(GROUP)).expect("given");
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)
+        .open(&path)
+        .expect("opened");
+    fs::write(&there, vec![7; MIB as usize]).expect("written");
+    set(&lab, &["user:4711", "--bytes", "512K"]);
+    let writes =
+        || crate::lab::as_user(USER, || file.write_at(&[1; 4096], 8 * MIB).map_err(|e| e.raw_os_error()));
+    assert_eq!(writes(), Err(Some(rustix::io::Errno::DQUOT.raw_os_error())));
+    assert_eq!(fs::metadata(&there).expect("there").len(), MIB);
+    assert_eq!(fs::read(&path).expect("read"), vec![7; MIB as usize]);
+    file.set_len(100).expect("cut");
+    assert_eq!(fs::read(&there).expect("read"), [7; 100]);
 }

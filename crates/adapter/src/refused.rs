@@ -1,0 +1,31 @@
+//! Writes around the page cache (O_DIRECT) that were refused.
+//!
+//! The kernel takes back what one that goes beyond the end of the file may have left: it cuts the file to the end that it has
+//! (`fuse_do_truncate` in linux:fs/fuse/file.c), on the writer's thread, and looks in no way different from a program that does. The end
+//! that it has may be far before the true one, and what another node has written would go. Nothing is left of what was
+//! refused, so that there is nothing to cut.
+
+use fuse::{Operation, Setattr};
+use types::Ino;
+
+/// A write that was refused: the file, and where it would have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub ino: Ino,
+    pub end: u64,
+}
+
+impl Refused {
+    /// Whether the kernel makes this request for the write, if it believes that the file ends where that has it cut.
+    pub fn is_cut_by(self, ino: Ino, setattr: &Setattr) -> bool {
+        let Setattr { mode, uid, gid, atime, mtime, .. } = setattr;
+        let sets_more =
+            mode.is_some() || uid.is_some() || gid.is_some() || atime.is_some() || mtime.is_some();
+        self.ino == ino && !sets_more && setattr.size.is_some_and(|size| size < self.end)
+    }
+}
+
+/// Whether a thread may have other requests on their way when one of these is refused.
+pub(crate) fn is_one_of_many(operation: &Operation<'_>) -> bool {
+    matches!(operation, Operation::Write { .. })
+}
