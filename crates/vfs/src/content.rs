@@ -401,19 +401,28 @@ impl Core {
         }
     }
 
-    /// Sets the size of a file.
+    /// Sets the size of a file: of a very large one in steps, each of which is seen and stored by itself.
     pub(crate) fn truncate(&mut self, ino: Ino, size: u64) -> Try<()> {
         if size > FILE_SIZE_MAX {
             return Err(FsError::TooLarge.into());
         }
-        let content = self.need_content(ino, LockMode::Ex)?;
-        let old = self.live.get(&ino).map_or(content.size, |live| live.size);
-        let cut = size.min(old)..old.max(size);
-        self.need_log_room(ino)?;
-        self.need_live(ino, &content, &cut)?;
-        let now = self.clock.wall;
-        if let Some(live) = self.live.get_mut(&ino) {
-            live.truncate(size, now);
+        loop {
+            let content = self.need_content(ino, LockMode::Ex)?;
+            let old = self.live.get(&ino).map_or(content.size, |live| live.size);
+            let cut = size.min(old)..old.max(size);
+            self.need_log_room(ino)?;
+            self.need_live(ino, &content, &cut)?;
+            let now = self.clock.wall;
+            let Some(live) = self.live.get_mut(&ino) else { return Err(FsError::Io.into()) };
+            let step = live.cut_to(size, CUT_PAGES_MAX);
+            if step <= size || step >= old {
+                live.truncate(size, now);
+                break;
+            }
+            live.truncate(step, now);
+            if let Some(job) = self.flush(&[ino]) {
+                return Err(Step::Wait(WaitKey::Flush(job)));
+            }
         }
         self.metrics.operations_local.add(OperationKind::Truncate, 1);
         Ok(())
@@ -566,6 +575,8 @@ impl Core {
 const SEGMENTS_LOW: usize = 4;
 /// Pages of extents that are asked for together, at least.
 const FETCHED_AHEAD: u64 = 16;
+/// Pages of extents that a cut takes away at once: the log has each of them, and a batch holds all that was changed together.
+const CUT_PAGES_MAX: usize = 128 << 10;
 /// Content that is written in a burst is durable after about as many seconds.
 const UNSYNCED_SECS: u64 = 10;
 /// However slow the store is, as much may be on its way.

@@ -450,6 +450,15 @@ impl Live {
         }
     }
 
+    /// To where a cut to `size` may go at once if it is to take away no more than so many logged pages of extents.
+    pub fn cut_to(&self, size: u64, pages_max: usize) -> u64 {
+        let first = size.div_ceil(Body::PAGE_SPAN);
+        match self.logged_pages.range(first..).rev().nth(pages_max) {
+            Some(page) => page.saturating_add(1).saturating_mul(Body::PAGE_SPAN),
+            None => size,
+        }
+    }
+
     /// Whether all of it was taken by a capture that is on its way to the log.
     pub fn is_captured(&self) -> bool {
         self.captured == self.version
