@@ -265,7 +265,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
     // That answer may still be on its way.
     rig.see_end(5);
     assert!(read(&mut rig, 0).is_some());
-    rig.now = rig.now + Micros(1_000_000);
+    rig.now = rig.now + Micros(1_010_000);
     rig.see_end(5);
     assert_eq!(read(&mut rig, 0), None);
 
@@ -276,7 +276,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
     rig.core.end_reached(end);
     rig.see_end(5);
     assert!(read(&mut rig, 0).is_some());
-    rig.now = rig.now + Micros(1_000_000);
+    rig.now = rig.now + Micros(1_010_000);
     rig.see_end(5);
     assert_eq!(read(&mut rig, 0), None);
 }
