@@ -5,15 +5,18 @@
 //! - Nothing is counted anew while a record that could count cannot be read.
 //! - A segment goes only if every record was read, and none names it.
 
+use std::sync::Arc;
+
 use kv::{Batch, Engine};
 use meta::ops::{Op, OpContext};
 use meta::{
-    Key, SegmentRecord, StoreView, StoredInode, UsageRecord, VolumeRecord, value_decode, value_encode,
+    Child, Dirent, Key, SegmentRecord, StoreView, StoredInode, UsageRecord, VolumeRecord, value_decode,
+    value_encode,
 };
-use types::{Encode, Ino, NodeId, SegmentId, Timespec};
+use types::{Decode, Encode, Ino, NodeId, SegmentId, Timespec};
 
 use crate::engine_store::EngineStore;
-use crate::facts::{Facts, Options, Record};
+use crate::facts::{Facts, Node, Options, Record};
 use crate::report::{FaultKind, Report};
 use crate::rules;
 use crate::{CheckError, check};
@@ -72,7 +75,7 @@ fn is_certain(report: &Report) -> bool {
     report.more == 0 && !report.faults.iter().any(|fault| doubtful.contains(&fault.kind))
 }
 
-/// Deletes inodes without names: nobody has them open.
+/// Deletes inodes without names: nobody has them open. What is recorded as one and has a name, or a directory with entries, stays.
 fn reclaim(
     engine: &dyn Engine,
     options: &Options<'_>,
@@ -80,7 +83,8 @@ fn reclaim(
     done: &mut Vec<String>,
 ) -> Result<(), CheckError> {
     let Some(cookie_key) = options.cookie_key else { return Ok(()) };
-    for ino in facts.orphans.keys() {
+    let is_nameless = |node: &Node| node.names == 0 && !node.has_entries;
+    for ino in facts.orphans.keys().filter(|ino| facts.nodes.get(ino).is_some_and(is_nameless)) {
         let failed = |what: String| CheckError::Repair { ino: *ino, what };
         let nobody = |_: Ino| Vec::new();
         let store = EngineStore(engine);
@@ -98,13 +102,10 @@ fn reclaim(
     Ok(())
 }
 
-/// Writes links as there are names.
+/// Writes links as there are names. What has a name is no orphan.
 fn count_links(engine: &dyn Engine, facts: &Facts, done: &mut Vec<String>) -> Result<(), CheckError> {
     for (ino, node) in &facts.nodes {
-        let Some(attr) = node.attr.filter(|_| matches!(node.record, Some(Record::Directory | Record::Own)))
-        else {
-            continue;
-        };
+        let Some(attr) = node.attr else { continue };
         let is_one = attr.kind != meta::FileKind::Directory || node.names <= 1;
         let Some(links) = rules::links_of(*ino, node, attr).filter(|links| *links != attr.nlink && is_one)
         else {
@@ -114,18 +115,55 @@ fn count_links(engine: &dyn Engine, facts: &Facts, done: &mut Vec<String>) -> Re
         if links == 0 {
             continue;
         }
-        let key = Key::Inode(*ino).to_vec();
-        let Some(value) = engine.get(&key)? else { continue };
-        let Ok(mut stored) = value_decode::<StoredInode>(&key, &value) else { continue };
-        match &mut stored {
-            StoredInode::Directory { inode } => inode.attr.nlink = links,
-            StoredInode::Own { attr } => attr.nlink = links,
-            StoredInode::Covered { .. } => continue,
+        let Some(record) = with_links(engine, *ino, node, links)? else { continue };
+        let mut writes = vec![record];
+        if attr.nlink == 0 {
+            writes.push((Key::Orphan(*ino).to_vec(), None));
         }
-        put(engine, Key::Inode(*ino), &stored)?;
+        commit(engine, writes)?;
         done.push(format!("ino {ino}: {links} links instead of {}", attr.nlink));
     }
     Ok(())
+}
+
+/// The record of an inode with other links, where it is; `None` where it cannot have them.
+fn with_links(
+    engine: &dyn Engine,
+    ino: Ino,
+    node: &Node,
+    links: u32,
+) -> Result<Option<meta::Write>, CheckError> {
+    let record = match (node.record, node.covering) {
+        (Some(Record::Directory | Record::Own), _) => {
+            changed(engine, Key::Inode(ino), |stored: &mut StoredInode| match stored {
+                StoredInode::Directory { inode } => inode.attr.nlink = links,
+                StoredInode::Own { attr } => attr.nlink = links,
+                StoredInode::Covered { .. } => {}
+            })?
+        }
+        // One that an entry covers has no other names.
+        (Some(Record::Covered(..)), Some((dir, cookie))) if links == 1 => {
+            changed(engine, Key::Entry(dir, cookie), |entry: &mut Dirent| match &mut entry.child {
+                Child::Covered { inode } => Arc::make_mut(inode).attr.nlink = links,
+                Child::Own { .. } => {}
+            })?
+        }
+        (Some(Record::Covered(..)) | None, _) => None,
+    };
+    Ok(record)
+}
+
+fn changed<T: Decode + Encode>(
+    engine: &dyn Engine,
+    key: Key,
+    change: impl FnOnce(&mut T),
+) -> Result<Option<meta::Write>, CheckError> {
+    let key = key.to_vec();
+    let Some(value) = engine.get(&key)? else { return Ok(None) };
+    let Ok(mut record) = value_decode::<T>(&key, &value) else { return Ok(None) };
+    change(&mut record);
+    let value = value_encode(&key, &record);
+    Ok(Some((key, Some(value))))
 }
 
 /// Writes sums as there are inodes and extents.

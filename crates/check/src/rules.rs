@@ -156,16 +156,19 @@ pub(crate) fn links_of(ino: Ino, node: &Node, attr: Attr) -> Option<u32> {
     }
 }
 
-/// Every directory with a name is below the root.
+/// Every directory with a name is below the root, and one without is empty.
 fn judge_parents(facts: &Facts, report: &mut Report) {
     if !matches!(facts.nodes.get(&Ino::ROOT).and_then(|n| n.record), Some(Record::Directory)) {
         let what = "there is no root directory".to_owned();
         report.add(FaultKind::NoRoot, Key::Inode(Ino::ROOT), Some(Ino::ROOT), what);
     }
     let mut reached = BTreeSet::from([Ino::ROOT]);
-    for (ino, node) in &facts.nodes {
-        let is_named_dir = node.record == Some(Record::Directory) && node.name.is_some();
-        if !is_named_dir {
+    for (ino, node) in facts.nodes.iter().filter(|(_, node)| node.record == Some(Record::Directory)) {
+        if node.name.is_none() {
+            if node.has_entries && *ino != Ino::ROOT {
+                let what = "there are entries in it, and it has no name".to_owned();
+                report.add(FaultKind::Unreachable, Key::Inode(*ino), Some(*ino), what);
+            }
             continue;
         }
         let (mut at, mut way) = (*ino, Vec::new());
@@ -198,6 +201,8 @@ fn judge_orphans(facts: &Facts, report: &mut Report) {
         let Some(attr) = node.attr.filter(|_| node.record.is_some()) else { continue };
         let holders = facts.orphans.get(ino);
         match (attr.nlink, holders) {
+            // Its links are wrong, which was said.
+            (0, Some(_)) if node.names > 0 => {}
             (0, None) => {
                 let what = "it has no links and is not recorded as open".to_owned();
                 report.add(FaultKind::NoOrphan, Key::Inode(*ino), Some(*ino), what);

@@ -84,6 +84,27 @@ const PLANTS: &[(FaultKind, Option<Ino>, Plant)] = &[
             _ => unreachable!(),
         });
     }),
+    (FaultKind::WrongLinks, Some(LINKED), |v| {
+        v.edit(Key::Inode(LINKED), |stored: &mut StoredInode| match stored {
+            StoredInode::Own { attr } => attr.nlink = 0,
+            _ => unreachable!(),
+        });
+        v.put(Key::Orphan(LINKED), &OrphanRecord { holders: vec![NodeId(1)] });
+    }),
+    (FaultKind::WrongLinks, Some(EXTENTS), |v| {
+        v.edit_covered(EXTENTS, |inode| inode.attr.nlink = 0);
+        v.put(Key::Orphan(EXTENTS), &OrphanRecord { holders: vec![NodeId(1)] });
+    }),
+    (FaultKind::WrongLinks, Some(SUB), |v| {
+        v.edit_directory(SUB, |attr| attr.nlink = 0);
+        v.put(Key::Orphan(SUB), &OrphanRecord { holders: vec![NodeId(1)] });
+    }),
+    (FaultKind::Unreachable, Some(SUB), |v| {
+        v.remove(v.place_of(DIR, b"sub"));
+        v.edit_directory(DIR, |attr| attr.nlink -= 1);
+        v.edit_directory(SUB, |attr| attr.nlink = 0);
+        v.put(Key::Orphan(SUB), &OrphanRecord { holders: vec![NodeId(1)] });
+    }),
     (FaultKind::WrongParent, Some(SUB), |v| {
         v.edit(Key::Inode(SUB), |stored: &mut StoredInode| match stored {
             StoredInode::Directory { inode } => inode.attr.parent = Ino::ROOT,

@@ -9,7 +9,7 @@ use chunk::{MemStore, SegmentWriter, WriterConfig};
 use kv::{Batch, Claim, Engine, MemDisk, MemEngine};
 use meta::ops::{NewInode, OpContext, XattrMode};
 use meta::{
-    Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode, Key, KeyValue, Op, StoreError,
+    Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode, InodeAttr, Key, KeyValue, Op, StoreError,
     StoreRead, StoreView, StoredInode, VolumeRecord, value_decode, value_encode,
 };
 use types::{Decode, Encode, Epoch, Ino, Name, NodeId, SegmentId, Timespec};
@@ -187,6 +187,14 @@ impl Volume {
         self.edit(self.entry_of(ino), |entry: &mut Dirent| match &mut entry.child {
             Child::Covered { inode } => edit(Arc::make_mut(inode)),
             Child::Own { .. } => panic!("not covered"),
+        });
+    }
+
+    /// The names' half of a directory.
+    pub fn edit_directory(&self, ino: Ino, edit: impl FnOnce(&mut InodeAttr)) {
+        self.edit(Key::Inode(ino), |stored: &mut StoredInode| match stored {
+            StoredInode::Directory { inode } => edit(&mut inode.attr),
+            other => panic!("{other:?} is no directory"),
         });
     }
 

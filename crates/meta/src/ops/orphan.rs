@@ -4,7 +4,7 @@ use types::{Ino, LockMode};
 
 use super::parent::Parent;
 use super::removal;
-use super::subject::Subject;
+use super::subject::{Place, Subject};
 use super::{NewInode, OpContext, OpReply, Plan, create};
 use crate::change::Change;
 use crate::error::FsError;
@@ -38,7 +38,7 @@ pub(super) fn plan_create(
 
 /// Plans the deletion of an orphan that nobody has open any more.
 ///
-/// Nothing happens if it is gone, has a name (again), or the view knows somebody who has it open.
+/// Nothing happens if it is gone, has a name (again) or entries, or the view knows somebody who has it open.
 pub(super) fn plan_reclaim(view: &impl View, ino: Ino) -> Result<Plan, ViewError> {
     let kept = Plan { changes: Vec::new(), reply: OpReply::Removed { ino, deleted: false } };
     let subject = match Subject::load(view, ino) {
@@ -47,6 +47,15 @@ pub(super) fn plan_reclaim(view: &impl View, ino: Ino) -> Result<Plan, ViewError
         Err(other) => return Err(other),
     };
     if subject.inode.attr.nlink != 0 || !view.open_holders(ino).is_empty() {
+        return Ok(kept);
+    }
+    let is_linked = match subject.place {
+        // No operation leaves it so: rather wait for a repair than delete what somebody may see.
+        Place::Entry { .. } => true,
+        Place::Directory => !view.is_empty(ino)?,
+        Place::Own => false,
+    };
+    if is_linked {
         return Ok(kept);
     }
     let mut changes = removal::delete(view, &subject)?;

@@ -53,3 +53,22 @@ fn reclaim_deletes_what_nobody_has_open() {
     volume.holders = vec![NodeId(2)];
     assert!(volume.changes(&reclaim(10)).is_empty());
 }
+
+/// Only damage leaves it so, and what it would delete can be seen.
+#[test]
+fn reclaim_spares_what_has_a_name_or_entries() {
+    let mut volume = Volume::new().with(file(1, "a", 11)).with(mkdir(1, "d", 12)).with(file(12, "b", 13));
+    let mut covered = volume.inode(Ino(11));
+    covered.attr.nlink = 0;
+    let mut directory = volume.inode(Ino(12));
+    directory.attr.nlink = 0;
+    let damaged = [
+        volume.put_covered(Ino::ROOT, "a", Ino(11), covered),
+        Change::PutDirectory { ino: Ino(12), inode: Box::new(directory) },
+        volume.delete_entry(Ino::ROOT, "d"),
+    ];
+    volume.store.apply(&damaged);
+    for ino in [11, 12] {
+        assert_eq!(volume.changes(&Op::Reclaim { ino: Ino(ino) }), []);
+    }
+}
