@@ -1,6 +1,6 @@
 //! Everything that the engine holds, read once and boiled down to what the rules compare.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use chunk::{Extent, ExtentMap, SegmentStore};
@@ -37,6 +37,10 @@ pub struct Facts {
     pub(crate) volume: Option<VolumeRecord>,
     pub(crate) totals: Option<Totals>,
     pub(crate) usage: UsageCount,
+    /// Whether accounts are counted: an earlier version did not.
+    pub(crate) has_usage: bool,
+    /// Sums that cannot be read.
+    pub(crate) damaged_sums: BTreeSet<Key>,
     pub(crate) nodes: BTreeMap<Ino, Node>,
     pub(crate) orphans: BTreeMap<Ino, Vec<NodeId>>,
     pub(crate) members: BTreeMap<NodeId, MemberRecord>,
@@ -186,7 +190,9 @@ impl Facts {
         match value_decode(key, value) {
             Ok(record) => Some(record),
             Err(damage) => {
-                let ino = Key::from_slice(key).and_then(ino_of);
+                let typed = Key::from_slice(key);
+                self.damaged_sums.extend(typed.filter(|key| is_sum(*key)));
+                let ino = typed.and_then(ino_of);
                 let text = KeyText(key.to_vec());
                 self.report.add_raw(FaultKind::Damaged, text, ino, damage.to_string());
                 None
@@ -260,6 +266,7 @@ impl Facts {
                 }
             }
             Key::Usage(account) => {
+                self.has_usage = true;
                 if let Some(usage) = self.decode::<UsageRecord>(key, value) {
                     self.usage.0.insert(account, usage);
                 }
@@ -462,6 +469,16 @@ impl Attr {
 fn span_of(page: u64, span: u64) -> Range<u64> {
     let start = page.saturating_mul(span);
     start..start.saturating_add(span)
+}
+
+/// Whether a record says nothing that others do not say together.
+pub(crate) fn is_sum(key: Key) -> bool {
+    match key {
+        Key::Totals | Key::Usage(_) | Key::Segment(_) => true,
+        Key::Entry(..) | Key::Inode(_) | Key::Content(_) | Key::Xattrs(_) | Key::Orphan(_) => false,
+        Key::ExtentPage(..) | Key::WideExtentPage(..) | Key::Redo(..) => false,
+        Key::Member(_) | Key::OpResult(..) | Key::Limits(_) | Key::Volume => false,
+    }
 }
 
 /// The inode that a key is about.

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!
-//! - Nothing is counted anew while a record that could count cannot be read.
+//! - Nothing is counted anew while a record that could count cannot be read. Sums do not count: they are what is counted.
 //! - A segment goes only if every record was read, and none names it.
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use meta::{
 use types::{Decode, Encode, Ino, NodeId, SegmentId, Timespec};
 
 use crate::engine_store::EngineStore;
-use crate::facts::{Facts, Node, Options, Record};
-use crate::report::{FaultKind, Report};
+use crate::facts::{Facts, Node, Options, Record, is_sum};
+use crate::report::{Fault, FaultKind, Report};
 use crate::rules;
 use crate::{CheckError, check};
 
@@ -26,6 +26,8 @@ use crate::{CheckError, check};
 pub struct Repaired {
     /// What was done, a line each.
     pub done: Vec<String>,
+    /// Why nothing was begun, if so.
+    pub refused: Option<String>,
     /// The check afterwards.
     pub left: Report,
 }
@@ -39,7 +41,8 @@ pub fn repair(engine: &dyn Engine, options: &Options<'_>) -> Result<Repaired, Ch
     let mut done = Vec::new();
     let facts = Facts::read(engine, options)?;
     let report = check(engine, options)?;
-    if is_certain(&report) && options.cookie_key.is_some() {
+    let refused = doubt_of(&report, options);
+    if refused.is_none() {
         reclaim(engine, options, &facts, &mut done)?;
         let facts = Facts::read(engine, options)?;
         count_links(engine, &facts, &mut done)?;
@@ -47,11 +50,11 @@ pub fn repair(engine: &dyn Engine, options: &Options<'_>) -> Result<Repaired, Ch
         remove_segments(engine, options, &facts, &mut done)?;
         engine.sync()?;
     }
-    Ok(Repaired { done, left: check(engine, options)? })
+    Ok(Repaired { done, refused, left: check(engine, options)? })
 }
 
-/// Whether everything that could be counted was read, and says one thing only.
-fn is_certain(report: &Report) -> bool {
+/// Why it is not certain that everything that could be counted was read, and says one thing only.
+fn doubt_of(report: &Report, options: &Options<'_>) -> Option<String> {
     use FaultKind as K;
     let doubtful = [
         K::Damaged,
@@ -72,7 +75,16 @@ fn is_certain(report: &Report) -> bool {
         K::WrongPages,
         K::NoXattrs,
     ];
-    report.more == 0 && !report.faults.iter().any(|fault| doubtful.contains(&fault.kind))
+    let is_counted_anew =
+        |fault: &Fault| fault.kind == K::Damaged && Key::from_slice(&fault.key.0).is_some_and(is_sum);
+    let is_doubtful = |fault: &&Fault| doubtful.contains(&fault.kind) && !is_counted_anew(fault);
+    if let Some(fault) = report.faults.iter().find(is_doubtful) {
+        return Some(format!("what is left cannot be told from it: {fault}"));
+    }
+    if report.more > 0 {
+        return Some(format!("there are {} findings more than are looked at", report.more));
+    }
+    options.cookie_key.is_none().then(|| "the key of the name hashes is not known".to_owned())
 }
 
 /// Deletes inodes without names: nobody has them open. What is recorded as one and has a name, or a directory with entries, stays.
@@ -173,7 +185,7 @@ fn count_sums(engine: &dyn Engine, facts: &Facts, done: &mut Vec<String>) -> Res
         put(engine, Key::Totals, &totals)?;
         done.push(format!("totals: {} inodes with {} bytes", totals.inodes, totals.bytes));
     }
-    if rules::has_usage(facts) {
+    if facts.has_usage {
         for (account, counted, found) in rules::usage_of(facts).differences(&facts.usage) {
             match found == UsageRecord::default() {
                 true => commit(engine, vec![(Key::Usage(account).to_vec(), None)])?,
@@ -183,6 +195,18 @@ fn count_sums(engine: &dyn Engine, facts: &Facts, done: &mut Vec<String>) -> Res
                 "{account}: {} bytes and {} inodes instead of {} and {}",
                 found.bytes, found.inodes, counted.bytes, counted.inodes
             ));
+        }
+    }
+    for key in &facts.damaged_sums {
+        // Those that are not 0 are written like those that are missing.
+        let is_zero = match key {
+            Key::Usage(account) => !rules::usage_of(facts).0.contains_key(account),
+            Key::Segment(segment) => !facts.live.contains_key(segment),
+            _ => false,
+        };
+        if is_zero {
+            commit(engine, vec![(key.to_vec(), None)])?;
+            done.push(format!("deleted {key:?}, which could not be read: there is nothing to count"));
         }
     }
     for (segment, live_bytes) in rules::live_bytes(facts) {

@@ -238,13 +238,9 @@ pub(crate) fn usage_of(facts: &Facts) -> UsageCount {
     usage
 }
 
-/// A volume that an earlier version wrote has no such records: the next mount counts it.
-pub(crate) fn has_usage(facts: &Facts) -> bool {
-    !facts.usage.0.is_empty()
-}
-
 fn judge_usage(facts: &Facts, report: &mut Report) {
-    if !has_usage(facts) {
+    // A volume that an earlier version wrote has no such records: the next mount counts it.
+    if !facts.has_usage {
         return;
     }
     for (account, counted, found) in usage_of(facts).differences(&facts.usage) {

@@ -250,6 +250,49 @@ fn nothing_is_counted_while_a_record_cannot_be_read() {
     assert!(chunk::SegmentStore::list(&volume.store).unwrap().len() == 1);
 }
 
+fn damage(volume: &Volume, key: Key) {
+    let key = key.to_vec();
+    let mut value = kv::Engine::get(&volume.engine, &key).unwrap().unwrap();
+    value[1] ^= 0x40;
+    volume.commit(vec![(key, Some(value))]);
+}
+
+/// What they would say can be counted, also where that is nothing.
+#[test]
+fn damaged_sums_are_counted_anew() {
+    let (tree, empty) = (Key::Usage(Account::Tree(7)), Key::Segment(SegmentId(50)));
+    let all = [Key::Totals, Key::Usage(Account::User(0)), first_segment(), tree, empty];
+    for sums in all.iter().map(std::slice::from_ref).chain([&all[..]]) {
+        let volume = Volume::new();
+        volume.put(tree, &UsageRecord { bytes: 1, inodes: 1 });
+        volume.put(empty, &SegmentRecord { writer: NodeId(1), live_bytes: 1 });
+        sums.iter().for_each(|key| damage(&volume, *key));
+        let found = volume.check().faults.iter().filter(|f| f.kind == FaultKind::Damaged).count();
+        assert_eq!(found, sums.len());
+        let repaired = check::repair(&volume.engine, &volume.options()).unwrap();
+        assert_eq!((repaired.left.faults, repaired.refused), (Vec::new(), None), "{sums:?}");
+    }
+    // Those of all accounts: it is no volume of an earlier version.
+    let volume = Volume::new();
+    for account in [Account::User(0), Account::Group(0)] {
+        damage(&volume, Key::Usage(account));
+    }
+    let repaired = check::repair(&volume.engine, &volume.options()).unwrap();
+    assert_eq!(repaired.left.faults, []);
+    assert_eq!(volume.check().faults, []);
+}
+
+#[test]
+fn a_repair_that_is_not_begun_says_why() {
+    let volume = Volume::new();
+    damage(&volume, volume.entry_of(EXTENTS));
+    damage(&volume, Key::Totals);
+    let repaired = check::repair(&volume.engine, &volume.options()).unwrap();
+    assert!(repaired.refused.unwrap().contains("damaged-record: Entry("), "{:?}", repaired.left.faults);
+    assert_eq!(repaired.done, [] as [String; 0]);
+    assert_eq!(check::repair(&Volume::new().engine, &Volume::new().options()).unwrap().refused, None);
+}
+
 #[test]
 fn orphans_of_dead_nodes_are_noted_and_reclaimed() {
     let volume = Volume::with_orphan();

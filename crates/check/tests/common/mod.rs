@@ -9,8 +9,8 @@ use chunk::{MemStore, SegmentWriter, WriterConfig};
 use kv::{Batch, Claim, Engine, MemDisk, MemEngine};
 use meta::ops::{NewInode, OpContext, XattrMode};
 use meta::{
-    Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode, InodeAttr, Key, KeyValue, Op, StoreError,
-    StoreRead, StoreView, StoredInode, VolumeRecord, value_decode, value_encode,
+    Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode, InodeAttr, Key, KeyValue, Op,
+    StoreError, StoreRead, StoreView, StoredInode, VolumeRecord, value_decode, value_encode,
 };
 use types::{Decode, Encode, Epoch, Ino, Name, NodeId, SegmentId, Timespec};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use check::{Counts, Fault, Report, Severity};
+use check::{Counts, Fault, Repaired, Report, Severity};
 use node::{DataCheck, Offline, OfflineError};
 use serde_json::{Value, json};
 use volume::Volume;
@@ -31,14 +31,15 @@ pub fn run(args: &FsckArgs) -> Result<(), Failure> {
         }
         Err(error) => return Err(failed(error)),
     };
-    let (left, done) = match repaired {
-        Some(repaired) => (repaired.left, repaired.done),
-        None => (found.clone(), Vec::new()),
-    };
+    let Repaired { left, done, refused } =
+        repaired.unwrap_or_else(|| Repaired { left: found.clone(), ..Repaired::default() });
     if args.json {
-        println!("{:#}", as_json(&found, &left, &done));
+        println!("{:#}", as_json(&found, &left, &done, refused.as_deref()));
     } else {
         print(args, &found, &left, &done);
+        if let Some(why) = &refused {
+            println!("nothing was repaired: {why}");
+        }
     }
     let faults = count(&left);
     match (faults, found.is_clean()) {
@@ -94,11 +95,12 @@ fn count(report: &Report) -> u64 {
     faults.count() as u64 + report.more
 }
 
-fn as_json(found: &Report, left: &Report, done: &[String]) -> Value {
+fn as_json(found: &Report, left: &Report, done: &[String], refused: Option<&str>) -> Value {
     let mut document = node::report_json(left);
     document["found"] = node::faults_json(found).into();
     document["found_more"] = json!(found.more);
     document["repaired"] = json!(done);
+    document["not_repaired_because"] = json!(refused);
     document["left"] = node::faults_json(left).into();
     document["left_more"] = json!(left.more);
     document
