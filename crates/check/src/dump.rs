@@ -86,7 +86,8 @@ fn dump_record(key: &[u8], value: &[u8], out: &mut dyn Write) -> Result<(), Dump
 ///
 /// # Errors
 ///
-/// Those of the text are found while it is loaded: what was loaded until then is no volume, and must be removed.
+/// Those of the text are found while it is loaded: what was loaded until then is no volume, and must be removed. No master takes
+/// it for one: the volume's own record comes last.
 pub fn load(engine: &dyn Engine, volume: [u8; 16], input: &mut dyn BufRead) -> Result<u64, DumpError> {
     if engine.last_seq() != Seq(0) {
         return Err(DumpError::NotEmpty);
@@ -99,6 +100,7 @@ pub fn load(engine: &dyn Engine, volume: [u8; 16], input: &mut dyn BufRead) -> R
         return Err(lines.wrong("it is of another volume"));
     }
     let (mut batch, mut bytes, mut count) = (Batch::new(engine.last_seq().next()), 0, 0u64);
+    let mut last = None;
     loop {
         let crc = lines.crc;
         let line = lines.next()?.to_owned();
@@ -115,8 +117,12 @@ pub fn load(engine: &dyn Engine, volume: [u8; 16], input: &mut dyn BufRead) -> R
             return Err(lines.wrong("its key is of no kind"));
         }
         let value = value_encode_raw(&key, &record);
-        bytes += key.len() + value.len();
         count += 1;
+        if key == Key::Volume.to_vec() {
+            last = Some((key, value));
+            continue;
+        }
+        bytes += key.len() + value.len();
         batch.puts.push((key, value));
         if bytes >= BATCH_BYTES {
             engine.commit(std::mem::take(&mut batch))?;
@@ -124,6 +130,7 @@ pub fn load(engine: &dyn Engine, volume: [u8; 16], input: &mut dyn BufRead) -> R
             bytes = 0;
         }
     }
+    batch.puts.extend(last);
     if !batch.puts.is_empty() {
         engine.commit(batch)?;
     }

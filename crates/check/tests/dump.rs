@@ -6,6 +6,8 @@ mod common;
 use check::{DumpError, dump, load};
 use common::*;
 use kv::{Claim, Engine, KeyRange, MemDisk, MemEngine};
+use meta::{Key, value_encode};
+use types::Ino;
 
 fn all(engine: &MemEngine) -> Vec<kv::Entry> {
     let mut entries = Vec::new();
@@ -51,6 +53,25 @@ fn a_dump_that_was_cut_or_changed_is_refused() {
         assert!(load(&empty(), UUID, &mut &changed[..]).is_err(), "byte {at}");
     }
     assert!(matches!(load(&empty(), [1; 16], &mut &text[..]), Err(DumpError::Text { line: 2, .. })));
+}
+
+/// Goal: no master takes for a volume what was loaded in part. Method: so much is loaded that it takes several batches, and the end is
+/// missing.
+#[test]
+fn the_volumes_own_record_is_loaded_last() {
+    let volume = Volume::new();
+    for number in 0..20 {
+        let list = vec![(name(b"user.large"), vec![1u8; 300_000].into_boxed_slice())];
+        // Behind the volume's record.
+        let key = Key::WideExtentPage(Ino(number), 0).to_vec();
+        volume.commit(vec![(key.clone(), Some(value_encode(&key, &list)))]);
+    }
+    let text = dumped(&volume);
+    let engine = empty();
+    let loaded = load(&engine, UUID, &mut &text[..text.len() - 1]);
+    assert!(matches!(loaded, Err(DumpError::Text { .. })), "{loaded:?}");
+    assert!(engine.last_seq() > kv::Seq(0));
+    assert_eq!(engine.get(&Key::Volume.to_vec()).unwrap(), None);
 }
 
 #[test]

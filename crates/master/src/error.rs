@@ -22,8 +22,10 @@ pub enum MasterError {
         #[source]
         source: Option<CodecError>,
     },
-    /// The volume has no contents: it was never formatted to the end.
-    #[error("the metadata engine is empty")]
+    /// The volume's own record is not there, which comes last.
+    #[error(
+        "the metadata were not loaded to their end: empty their directory, and load them again with `holdfast load`"
+    )]
     Empty,
 }
 

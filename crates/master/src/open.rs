@@ -49,11 +49,11 @@ impl Master {
         config: Config,
         metrics: Arc<Metrics>,
     ) -> Result<Self, MasterError> {
+        let key = Key::Volume.to_vec();
+        let value = engine.get(&key)?.ok_or(MasterError::Empty)?;
         crate::upgrade::count_usage(&*engine)?;
         crate::upgrade::narrow_pages(&*engine)?;
         crate::redo::redo(&*engine, &*config.store)?;
-        let key = Key::Volume.to_vec();
-        let value = engine.get(&key)?.ok_or(MasterError::Empty)?;
         let mut volume: VolumeRecord = meta::value_decode(&key, &value).map_err(|damage| {
             log::error!("metadata: {damage}");
             MasterError::Damaged { what: "the record", source: None }

@@ -54,6 +54,18 @@ pub enum NodeError {
     /// The metadata of the volume cannot be opened.
     #[error("cannot open the volume's metadata")]
     Engine(#[from] EngineError),
+    /// They were emptied, or what they are on is not mounted: whoever took the volume for a new one would delete its segments.
+    #[error(
+        "metadata are missing in {}, but segments are there in {}: mount what they are on, or load a dump of them with `holdfast load`",
+        meta.display(),
+        segments.display()
+    )]
+    MetadataMissing {
+        /// Where they should be.
+        meta: PathBuf,
+        /// Where file data are.
+        segments: PathBuf,
+    },
     /// The metadata make no sense.
     #[error("cannot serve the volume")]
     Master(#[from] MasterError),

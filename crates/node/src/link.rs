@@ -264,6 +264,7 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::Session(_)
         | NodeError::Rings(_)
         | NodeError::Segments(_)
+        | NodeError::MetadataMissing { .. }
         | NodeError::Refused { .. }
         | NodeError::Lost { .. }
         | NodeError::NotFlushed { .. } => return false,

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use check::{CheckError, DumpError, Neighbours, Options, Repaired, Report, Scrubbed};
 use chunk::SegmentStore;
-use kv::{Engine, KeyRange, Seq};
+use kv::{Engine, KeyRange};
 use meta::{CookieKey, Key, KeyKind, MemberRecord};
 use volume::{MasterLock, Volume, VolumeError};
 
 use crate::error::NodeError;
 use crate::pacer::Pacer;
 use crate::process;
-use crate::service::open_engine;
+use crate::service::{self, open_engine};
 use crate::store::VolumeStore;
 
 /// Why an unmounted volume could not be worked on.
@@ -89,7 +89,7 @@ impl Offline {
 
     /// Checks everything.
     pub fn check(&self, data: DataCheck) -> Result<Report, OfflineError> {
-        if self.is_new() {
+        if self.is_new()? {
             return Ok(Report::default());
         }
         Ok(check::check(&*self.engine, &self.options(data))?)
@@ -97,7 +97,7 @@ impl Offline {
 
     /// Repairs what needs no guess, and checks again.
     pub fn repair(&self, data: DataCheck) -> Result<Repaired, OfflineError> {
-        if self.is_new() {
+        if self.is_new()? {
             return Ok(Repaired::default());
         }
         Ok(check::repair(&*self.engine, &self.options(data))?)
@@ -113,7 +113,7 @@ impl Offline {
             });
             true
         };
-        if self.is_new() {
+        if self.is_new()? {
             return Ok(Scrubbed { is_complete: true, ..Scrubbed::default() });
         }
         Ok(check::scrub(&*self.engine, &self.store, Neighbours::None, pace)?)
@@ -121,6 +121,7 @@ impl Offline {
 
     /// Writes all metadata as text. Returns how many records.
     pub fn dump(&self, out: &mut dyn Write) -> Result<u64, OfflineError> {
+        self.is_new()?;
         Ok(check::dump(&*self.engine, self.volume.header().id.0, out)?)
     }
 
@@ -138,9 +139,9 @@ impl Offline {
         Ok(self.engine.close().map_err(NodeError::from)?)
     }
 
-    /// Whether it was never mounted: the first mount writes the root directory.
-    fn is_new(&self) -> bool {
-        self.engine.last_seq() == Seq(0)
+    /// Whether it was never mounted. Nothing but a dump to load is to be had of one whose metadata are missing.
+    fn is_new(&self) -> Result<bool, OfflineError> {
+        Ok(service::is_new(&*self.engine, &self.volume, &self.store)?)
     }
 
     fn options(&self, data: DataCheck) -> Options<'_> {

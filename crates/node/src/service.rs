@@ -73,7 +73,7 @@ impl Service {
         volume.raise_version()?;
         let engine = Arc::new(open_engine(volume)?);
         let opened = since.elapsed();
-        if engine.last_seq() == Seq(0) {
+        if is_new(&*engine, volume, &*shell.store)? {
             Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
         }
         let config = master::Config {
@@ -688,6 +688,25 @@ pub(crate) fn open_engine(volume: &Volume) -> Result<FjallEngine, NodeError> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether the metadata of a volume were never written to: the first master writes the root directory.
+///
+/// # Errors
+///
+/// [`NodeError::MetadataMissing`] where they were: no segment is before they are durable.
+pub(crate) fn is_new(
+    engine: &dyn Engine,
+    volume: &Volume,
+    store: &dyn SegmentStore,
+) -> Result<bool, NodeError> {
+    if engine.last_seq() != Seq(0) {
+        return Ok(false);
+    }
+    if store.list()?.is_empty() {
+        return Ok(true);
+    }
+    Err(NodeError::MetadataMissing { meta: volume.meta_dir(), segments: volume.segments_dir() })
 }
 
 /// Gives the reserve up while the disk is nearly full, so that removals can be committed, and takes it back

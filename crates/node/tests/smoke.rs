@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use common::{Scratch, guard_by_test, wait_until};
-use node::{MountOptions, MountRequest, NodeError};
+use node::{DataCheck, MountOptions, MountRequest, NodeError, Offline, OfflineError};
 
 #[test]
 fn what_was_written_is_intact_after_a_remount() {
@@ -109,6 +109,52 @@ fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
     assert!(matches!(error, NodeError::Engine(kv::EngineError::Corrupt { .. })), "{error:?}");
     assert!(volume::sources::find(&scratch.dir.join("a")).unwrap().is_none());
     assert!(scratch.open().try_elect().unwrap().is_some(), "the master's lock is free again");
+}
+
+/// Goal: a volume whose metadata were emptied, or lie on what is not mounted, is not taken for a new one. Method: its directory is
+/// emptied, everything is tried, and a dump is loaded.
+#[test]
+fn a_volume_without_its_metadata_is_refused_until_they_are_loaded() {
+    let Some(scratch) = Scratch::new() else { return };
+    let offline = || Offline::open(&scratch.volume()).unwrap();
+    let new = offline();
+    assert_eq!(new.check(DataCheck::Lengths).unwrap().faults, []);
+    new.close().unwrap();
+    let a = scratch.mount("a");
+    fs::write(a.path("f"), [7; 100_000]).unwrap();
+    a.unmount().unwrap();
+    let mut text = Vec::new();
+    let whole = offline();
+    whole.dump(&mut text).unwrap();
+    whole.close().unwrap();
+    let meta = scratch.open().meta_dir();
+    fs::remove_dir_all(&meta).unwrap();
+    fs::create_dir(&meta).unwrap();
+
+    let request = MountRequest {
+        volume: scratch.volume(),
+        mountpoint: scratch.dir.join("a"),
+        options: MountOptions::default(),
+        guard: guard_by_test(),
+    };
+    let error = node::mount(request, Box::new(|| panic!("it must not be ready"))).unwrap_err();
+    assert!(matches!(error, NodeError::MetadataMissing { .. }), "{error:?}");
+    let emptied = offline();
+    let refused = [
+        emptied.check(DataCheck::Lengths).map(drop),
+        emptied.repair(DataCheck::Lengths).map(drop),
+        emptied.scrub(None).map(drop),
+        emptied.dump(&mut Vec::new()).map(drop),
+    ];
+    for result in refused {
+        let is_said = matches!(&result, Err(OfflineError::Node(NodeError::MetadataMissing { .. })));
+        assert!(is_said, "{result:?}");
+    }
+    emptied.load(&mut &text[..]).unwrap();
+    emptied.close().unwrap();
+    let a = scratch.mount("a");
+    assert_eq!(fs::read(a.path("f")).unwrap(), [7; 100_000]);
+    a.unmount().unwrap();
 }
 
 #[test]
