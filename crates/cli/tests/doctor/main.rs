@@ -182,6 +182,28 @@ fn a_better_day_is_remembered() {
     assert!(reasons(&document).contains("times as slow as before"), "{document:#}");
 }
 
+/// Goal: a file system whose daemon is stopped is not asked for what it will not answer. Method: a node is stopped while the doctor looks
+/// on, with its guard, which would end the mount.
+#[test]
+fn a_stopped_daemon_is_asked_for_nothing() {
+    let Some((_alone, scratch)) = ground() else { return };
+    let volume = Volume::mount(&scratch, &scratch.join("volume"));
+    let at = text(&volume.mounts[0]);
+    let document: Json = serde_json::from_slice(&doctor(&[at, "--passive"]).stdout).expect("JSON");
+    let pid = document["ground"]["daemon"]["pid"].as_u64().expect("a daemon");
+    let guard = sh(&format!("pgrep -P {pid}")).expect("a guard");
+    let both = format!("{pid} {}", guard.trim());
+    let mut command = Command::new("timeout");
+    command.args(["60", BINARY, "doctor", at, "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let doctor = command.spawn().expect("the binary runs");
+    // It looks on for 1.2 s.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    sh(&format!("kill -STOP {both}")).expect("stopped");
+    let output = doctor.wait_with_output();
+    sh(&format!("kill -CONT {both}")).expect("they go on");
+    assert!(reasons(&judged(&output.expect("it runs"), "cpu or daemon")).contains("stopped"));
+}
+
 #[test]
 fn what_cannot_be_examined_is_refused_by_name() {
     let Some((_alone, scratch)) = ground() else { return };

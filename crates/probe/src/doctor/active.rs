@@ -15,6 +15,7 @@ use crate::bench::{BenchError, Stage};
 use crate::doctor::ground::Ground;
 use crate::doctor::inside::Inside;
 use crate::doctor::moment::{Interval, Moment};
+use crate::doctor::{ANSWER_MAX, answer_within};
 
 /// One thing that was tried, in all rounds.
 #[derive(Clone, Debug)]
@@ -65,7 +66,10 @@ pub(crate) fn try_all(
 ) -> Result<Tried, BenchError> {
     let mut tried = Tried { was_cold: is_cold, ..Tried::default() };
     let crew = Crew::new(1, &stage.worker)?;
-    let scratch = scratch(ground, peer, &mut tried.notes)?;
+    let Some(scratch) = scratch(ground, peer, &mut tried.notes)? else {
+        tried.stuck = Some(format!("making a directory: no answer for {} s", ANSWER_MAX.as_secs()));
+        return Ok(tried);
+    };
     let device = ground.devices.iter().rev().find_map(|device| readable(&device.name));
     let mut steps = scratch.as_ref().map_or_else(Vec::new, |scratch| steps(&ground.path, scratch.places()));
     steps.extend(device.iter().map(raw));
@@ -109,6 +113,12 @@ pub(crate) fn try_all(
             }
         }
     }
+    if tried.stuck.is_some()
+        && let Some(scratch) = scratch
+    {
+        drop(crew);
+        tried.notes.extend(leave(scratch));
+    }
     tried.trials = trials(&steps, shown);
     Ok(tried)
 }
@@ -151,22 +161,34 @@ fn trials(steps: &[Step], shown: Vec<(Vec<Shown>, Vec<Interval>)>) -> Vec<Trial>
         .collect()
 }
 
-/// None, with a note, where nothing may be written or there is no room.
+/// Removes it unless the file system does not answer: then says that it is left behind.
+fn leave(scratch: Scratch) -> Option<String> {
+    let left = format!("{} is left behind: its removal is not answered", scratch.first().display());
+    match answer_within(ANSWER_MAX, move || drop(scratch)) {
+        Some(()) => None,
+        None => Some(left),
+    }
+}
+
+/// None if the file system does not answer; an inner one, with a note, where nothing may be written or there is no room.
 fn scratch(
     ground: &Ground,
     peer: Option<&Path>,
     notes: &mut Vec<String>,
-) -> Result<Option<Scratch>, BenchError> {
+) -> Result<Option<Option<Scratch>>, BenchError> {
     let mounts: Vec<PathBuf> = [ground.path.as_path()].into_iter().chain(peer).map(Path::to_owned).collect();
-    let made = check_room(&ground.path, INODES, ROOM / INODES).and_then(|()| Scratch::new(&mounts));
+    let made = answer_within(ANSWER_MAX, move || {
+        check_room(&mounts[0], INODES, ROOM / INODES).and_then(|()| Scratch::new(&mounts))
+    });
+    let Some(made) = made else { return Ok(None) };
     match made {
-        Ok(scratch) => Ok(Some(scratch)),
+        Ok(scratch) => Ok(Some(Some(scratch))),
         Err(error) if is_of(&error, peer) => Err(error),
         Err(error) => {
             let cause =
                 std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
             notes.push(format!("nothing could be tried in writing: {error}{cause}"));
-            Ok(None)
+            Ok(Some(None))
         }
     }
 }

@@ -105,8 +105,15 @@ impl Doctor {
         stage.tell(0, 1, "looking");
         let (mut findings, idle) = watch(&ground, &mut ask);
         findings.extend(standing(&ground, own));
-        let tried = match self.is_passive || is_stopped(&idle) {
-            true => Tried::default(),
+        // Whose daemon is stopped is asked for nothing.
+        let is_stopped = is_stopped(&idle);
+        let lain = if is_stopped { None } else { look_at_layout(&ground) };
+        let stuck = (lain.is_none() && !is_stopped).then(|| {
+            format!("how full it is, and how its files lie: no answer for {} s", ANSWER_MAX.as_secs())
+        });
+        findings.extend(lain.into_iter().flatten());
+        let tried = match self.is_passive || is_stopped || stuck.is_some() {
+            true => Tried { stuck, ..Tried::default() },
             false => active::try_all(&ground, self.peer.as_deref(), self.is_cold, stage, &mut ask)?,
         };
         let reached = |group: Option<Group>| group.map_or(0, |group| group.reached);
@@ -132,23 +139,29 @@ impl Doctor {
 
     /// None if the path does not answer.
     fn look(&self) -> Result<Option<Ground>, BenchError> {
-        let (tell, told) = channel();
         let path = self.path.clone();
-        // Left behind if the file system never answers.
-        std::thread::spawn(move || {
-            let found = std::fs::canonicalize(&path).and_then(|path| {
-                if path.is_dir() {
-                    Ok(Ground::of(&path))
-                } else {
-                    Err(std::io::ErrorKind::NotADirectory.into())
-                }
-            });
-            _ = tell.send(found);
+        let found = answer_within(ANSWER_MAX, move || {
+            let path = std::fs::canonicalize(&path)?;
+            if path.is_dir() { Ok(Ground::of(&path)) } else { Err(std::io::ErrorKind::NotADirectory.into()) }
         });
         let failed =
             |source| BenchError::Place { path: self.path.clone(), what: "cannot be examined", source };
-        told.recv_timeout(ANSWER_MAX).ok().transpose().map_err(failed)
+        found.transpose().map_err(failed)
     }
+}
+
+/// Asks a file system for something. None if it does not answer in time; the thread that waits is left behind then, and what comes of
+/// it after all is dropped there.
+fn answer_within<T: Send + 'static>(limit: Duration, ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = channel();
+    std::thread::spawn(move || _ = tell.send(ask()));
+    told.recv_timeout(limit).ok()
+}
+
+/// None if it does not answer.
+fn look_at_layout(ground: &Ground) -> Option<Vec<Finding>> {
+    let ground = ground.clone();
+    answer_within(ANSWER_MAX, move || layout::findings(&ground))
 }
 
 /// What goes on while nothing is tried.
@@ -195,7 +208,6 @@ fn stopped(ground: &Ground) -> Finding {
 /// What does not change from moment to moment.
 fn standing(ground: &Ground, own: u32) -> Vec<Finding> {
     let mut found = paths::findings(&ground.devices);
-    found.extend(layout::findings(ground));
     found.extend(options::findings(&ground.file_system));
     found.extend(Memory::now().into_iter().flat_map(Memory::findings));
     found.extend(limits::findings(own, "this program", &ground.devices));
@@ -223,3 +235,28 @@ impl Examination {
 const WATCHED: Duration = Duration::from_millis(1200);
 /// A file system that says nothing for so long hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_answer_is_left_behind_and_what_comes_late_is_dropped() {
+        struct Late(std::sync::mpsc::Sender<()>);
+        impl Drop for Late {
+            fn drop(&mut self) {
+                _ = self.0.send(());
+            }
+        }
+        let ((go_on, wait), (tell, dropped)) = (channel::<()>(), channel());
+        let late = answer_within(Duration::from_millis(20), move || {
+            _ = wait.recv();
+            Late(tell)
+        });
+        assert!(late.is_none());
+        assert!(dropped.try_recv().is_err());
+        go_on.send(()).unwrap();
+        assert!(dropped.recv().is_ok());
+        assert_eq!(answer_within(ANSWER_MAX, || 7), Some(7));
+    }
+}
