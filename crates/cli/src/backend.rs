@@ -129,15 +129,20 @@ pub fn node_at(mountpoint: &Path) -> Result<(Volume, String), Failure> {
 }
 
 /// The socket of the node that is master of a mounted volume; `None` if none says that it is.
+///
+/// # Errors
+///
+/// That of a node which does not answer, if no other says that it is master.
 pub fn master_socket(volume: &Volume) -> Result<Option<String>, ControlError> {
+    let mut silent = None;
     for socket in volume.socket_names()?.into_iter().filter(|name| name.starts_with("node-")) {
         match ask(volume, &socket, "status") {
             Ok(status) if status["role"] == "master" => return Ok(Some(socket)),
             Ok(_) | Err(ControlError::Connect(_)) => {}
-            Err(error) => return Err(error),
+            Err(error) => silent = silent.or(Some(error)),
         }
     }
-    Ok(None)
+    silent.map_or(Ok(None), Err)
 }
 
 /// Sends `line` and returns the connection, whose reads wait [`PATIENCE`] at most.

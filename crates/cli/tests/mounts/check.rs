@@ -1,6 +1,7 @@
 //! Checks of a volume that is in use.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -104,4 +105,19 @@ fn damage_of_a_volume_in_use_is_named() {
     let found: Json = serde_json::from_str(&ended.out).expect("JSON");
     let fault = &found["found"][0];
     assert_eq!((&fault["kind"], &fault["path"]), (&json!("missing-data"), &json!("/dir/large")), "{found}");
+}
+
+/// Goal: a node that stands still, and is not the master, is not waited for in vain. Method: a socket at which nobody answers, before all others.
+#[test]
+fn a_node_that_does_not_answer_keeps_nobody_from_a_check() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    let socket = lab.path("vol/run/node-0:0");
+    let listener = UnixListener::bind(&socket).expect("bound");
+    for command in ["fsck", "scrub"] {
+        lab.holdfast(&[command, "vol"]).expect_success();
+    }
+    drop(listener);
+    fs::remove_file(socket).expect("removed");
+    a.unmount(&lab);
 }
