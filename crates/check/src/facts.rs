@@ -39,6 +39,8 @@ pub struct Facts {
     pub(crate) usage: UsageCount,
     /// Whether accounts are counted: an earlier version did not.
     pub(crate) has_usage: bool,
+    /// Those whose record cannot be read.
+    pub(crate) damaged_inodes: BTreeSet<Ino>,
     /// Sums that cannot be read.
     pub(crate) damaged_sums: BTreeSet<Key>,
     pub(crate) nodes: BTreeMap<Ino, Node>,
@@ -191,6 +193,9 @@ impl Facts {
             Ok(record) => Some(record),
             Err(damage) => {
                 let typed = Key::from_slice(key);
+                if let Some(Key::Inode(ino)) = typed {
+                    self.damaged_inodes.insert(ino);
+                }
                 self.damaged_sums.extend(typed.filter(|key| is_sum(*key)));
                 let ino = typed.and_then(ino_of);
                 let text = KeyText(key.to_vec());

@@ -46,6 +46,7 @@ pub fn check_live(source: &dyn Source, options: &Options<'_>) -> Result<Report, 
     let facts = Facts::read_live(source, options)?;
     let mut report = rules::judge(source, facts, options);
     report.faults.retain(|fault| fault.kind.severity() == Severity::Fault);
+    report.more_notes = 0;
     Ok(report)
 }
 

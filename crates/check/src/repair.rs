@@ -81,8 +81,8 @@ fn doubt_of(report: &Report, options: &Options<'_>) -> Option<String> {
     if let Some(fault) = report.faults.iter().find(is_doubtful) {
         return Some(format!("what is left cannot be told from it: {fault}"));
     }
-    if report.more > 0 {
-        return Some(format!("there are {} findings more than are looked at", report.more));
+    if report.more_faults > 0 {
+        return Some(format!("there are {} faults more than are looked at", report.more_faults));
     }
     options.cookie_key.is_none().then(|| "the key of the name hashes is not known".to_owned())
 }

@@ -10,8 +10,10 @@ use types::Ino;
 pub struct Report {
     /// Faults and notes, in the order of the rules; at most [`Report::FAULTS_MAX`].
     pub faults: Vec<Fault>,
-    /// Those beyond.
-    pub more: u64,
+    /// Faults beyond.
+    pub more_faults: u64,
+    /// Notes beyond.
+    pub more_notes: u64,
     /// What was looked at.
     pub counts: Counts,
 }
@@ -157,7 +159,7 @@ impl Report {
 
     /// Whether there is no damage; notes do not count.
     pub fn is_clean(&self) -> bool {
-        self.more == 0 && self.faults.iter().all(|fault| fault.kind.severity() == Severity::Note)
+        self.more_faults == 0 && self.faults.iter().all(|fault| fault.kind.severity() == Severity::Note)
     }
 
     /// Whether a finding of `kind` is there.
@@ -171,7 +173,10 @@ impl Report {
 
     pub(crate) fn add_raw(&mut self, kind: FaultKind, key: KeyText, ino: Option<Ino>, what: String) {
         if self.faults.len() >= Self::FAULTS_MAX {
-            self.more += 1;
+            match kind.severity() {
+                Severity::Fault => self.more_faults += 1,
+                Severity::Note => self.more_notes += 1,
+            }
             return;
         }
         self.faults.push(Fault { kind, key, ino, path: None, what, ranges: Vec::new() });
@@ -185,5 +190,22 @@ impl std::fmt::Display for Fault {
             Some(path) => write!(f, " [{path}]"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_that_are_not_kept_are_no_faults() {
+        let mut report = Report::default();
+        for _ in 0..=Report::FAULTS_MAX {
+            report.add(FaultKind::UnusedSegment, Key::Totals, None, String::new());
+        }
+        assert_eq!((report.faults.len(), report.more_notes), (Report::FAULTS_MAX, 1));
+        assert!(report.is_clean());
+        report.add(FaultKind::WrongTotals, Key::Totals, None, String::new());
+        assert_eq!((report.more_faults, report.is_clean()), (1, false));
     }
 }

@@ -69,8 +69,7 @@ fn judge_keys(facts: &Facts, ino: Ino, node: &Node, report: &mut Report) {
 
 /// What speaks of an inode that is not there.
 fn judge_missing(facts: &Facts, ino: Ino, node: &Node, report: &mut Report) {
-    let is_damaged = |f: &crate::Fault| f.kind == FaultKind::Damaged && f.key == Key::Inode(ino).into();
-    if report.faults.iter().any(is_damaged) {
+    if facts.damaged_inodes.contains(&ino) {
         return;
     }
     if let Some((dir, cookie)) = node.name {

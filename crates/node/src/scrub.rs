@@ -77,7 +77,8 @@ pub fn report_json(report: &Report) -> Json {
     json!({
         "clean": report.is_clean(),
         "found": faults_json(report),
-        "found_more": report.more,
+        "found_more": report.more_faults,
+        "found_more_notes": report.more_notes,
         "keys": keys,
         "inodes": inodes,
         "directories": directories,

@@ -65,7 +65,8 @@ fn check_mounted(path: &Path, data: DataCheck) -> Result<Option<Report>, Failure
 
 fn print(args: &FsckArgs, found: &Report, left: &Report, done: &[String]) {
     let is_shown = |fault: &&Fault| args.verbose || fault.kind.severity() == Severity::Fault;
-    print_faults(found.faults.iter().filter(is_shown), found.more);
+    let more_notes = if args.verbose { found.more_notes } else { 0 };
+    print_faults(found.faults.iter().filter(is_shown), found.more_faults + more_notes);
     for line in done {
         println!("repaired: {line}");
     }
@@ -92,17 +93,19 @@ pub fn print_faults(faults: impl Iterator<Item = impl std::fmt::Display>, more: 
 
 fn count(report: &Report) -> u64 {
     let faults = report.faults.iter().filter(|fault| fault.kind.severity() == Severity::Fault);
-    faults.count() as u64 + report.more
+    faults.count() as u64 + report.more_faults
 }
 
 fn as_json(found: &Report, left: &Report, done: &[String], refused: Option<&str>) -> Value {
     let mut document = node::report_json(left);
     document["found"] = node::faults_json(found).into();
-    document["found_more"] = json!(found.more);
+    document["found_more"] = json!(found.more_faults);
+    document["found_more_notes"] = json!(found.more_notes);
     document["repaired"] = json!(done);
     document["not_repaired_because"] = json!(refused);
     document["left"] = node::faults_json(left).into();
-    document["left_more"] = json!(left.more);
+    document["left_more"] = json!(left.more_faults);
+    document["left_more_notes"] = json!(left.more_notes);
     document
 }
 
