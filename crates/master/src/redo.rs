@@ -8,7 +8,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use chunk::{ChunkError, SegmentStore};
 use kv::{Batch, Engine, KeyRange};
-use meta::{Key, KeyKind, RedoRecord, SegmentRange};
+use meta::{Key, KeyKind, RedoRecord, SegmentRange, SegmentRecord};
 use types::{NodeId, SegmentId};
 
 use crate::error::MasterError;
@@ -17,7 +17,7 @@ use crate::state::{Clock, Master, Output};
 /// Puts into the segments what they may lack, and deletes what was kept for it. All is durable when it returns; to be called before
 /// anybody reads segments.
 ///
-/// What cannot be stored now is kept, with a line in the log, for the next opening. Nodes that go on to write to these segments are not
+/// What cannot be stored now, or belongs to a segment that is missing though files need it, is kept, with a line in the log, for the next opening. Nodes that go on to write to these segments are not
 /// disturbed: the same bytes are in the same place.
 ///
 /// # Errors
@@ -48,6 +48,7 @@ pub fn put_back(
     let (start, end) = Key::range_of_kind(KeyKind::Redo);
     let mut found: Vec<(Key, SegmentId)> = Vec::new();
     let mut failed: BTreeSet<SegmentId> = BTreeSet::new();
+    let mut missing: BTreeSet<SegmentId> = BTreeSet::new();
     let mut written = 0;
     kv::scan_all(engine, KeyRange::new(start, end), |(bytes, value)| {
         let Some(key @ Key::Redo(segment, offset)) = Key::from_slice(&bytes) else { return };
@@ -57,6 +58,10 @@ pub fn put_back(
         match meta::value_decode::<RedoRecord>(&bytes, &value) {
             Ok(record) => match put(store, segment, offset, &record.bytes) {
                 Ok(is_new) => written += u64::from(is_new),
+                // Removed since, as nothing names it; or lost, and then what is kept here is all that is left of it.
+                Err(ChunkError::Missing { .. }) => {
+                    missing.insert(segment);
+                }
                 Err(error) => {
                     log::error!("segment {segment} may lack bytes at {offset}: {error}");
                     failed.insert(segment);
@@ -70,6 +75,12 @@ pub fn put_back(
         }
         found.push((key, segment));
     })?;
+    for segment in missing {
+        if is_needed(engine, segment)? {
+            log::error!("segment {segment} is missing, and files need it: what fsyncs logged of it is kept");
+            failed.insert(segment);
+        }
+    }
     let segments: BTreeSet<SegmentId> = found.iter().map(|(_, segment)| *segment).collect();
     for segment in segments {
         match store.sync(segment) {
@@ -105,11 +116,18 @@ impl Master {
     }
 }
 
+/// Whether files have bytes in a segment. One whose record cannot be read may be needed.
+fn is_needed(engine: &dyn Engine, segment: SegmentId) -> Result<bool, MasterError> {
+    let key = Key::Segment(segment).to_vec();
+    let Some(value) = engine.get(&key)? else { return Ok(false) };
+    Ok(meta::value_decode::<SegmentRecord>(&key, &value).map_or(true, |record| record.live_bytes > 0))
+}
+
 /// Returns whether the bytes were not there.
 fn put(store: &dyn SegmentStore, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<bool, ChunkError> {
     let mut there = vec![0; bytes.len()];
     let is_there = match store.read_at(segment, offset, &mut [IoSliceMut::new(&mut there)]) {
-        Err(ChunkError::Missing { .. }) => return Ok(false),
+        Err(error @ ChunkError::Missing { .. }) => return Err(error),
         // Another run, or the end: a loss of power may leave anything where nothing was synced.
         read => read.is_ok() && there == bytes,
     };

@@ -8,7 +8,7 @@ use std::io::{IoSlice, IoSliceMut};
 use chunk::{Action, Fault, MemStore, SegmentStore};
 use common::{A, B, Rig};
 use master::Output;
-use meta::{Key, RedoRecord};
+use meta::{Key, RedoRecord, SegmentRecord};
 use types::{NodeId, SegmentId};
 
 const SEGMENT: SegmentId = SegmentId(1);
@@ -74,6 +74,32 @@ fn what_cannot_be_decoded_is_left_for_a_check() {
         master::redo(&*rig.engine, &store).unwrap();
         assert!(is_kept(&rig));
     }
+}
+
+#[test]
+fn what_is_left_of_a_missing_segment_is_kept_while_files_need_it() {
+    let (rig, store) = unsynced();
+    store.delete(SEGMENT).unwrap();
+    let live = |live_bytes| {
+        let key = Key::Segment(SEGMENT).to_vec();
+        let value = meta::value_encode(&key, &SegmentRecord { writer: NodeId(1), live_bytes });
+        let mut batch = kv::Batch::new(rig.engine.last_seq().next());
+        batch.puts.push((key, value));
+        rig.engine.commit(batch).unwrap();
+    };
+    live(BYTES.len() as u64);
+    master::redo(&*rig.engine, &store).unwrap();
+    assert!(is_kept(&rig));
+    // Found again, without what was not synced.
+    store.create(SEGMENT).unwrap();
+    master::redo(&*rig.engine, &store).unwrap();
+    assert!(!is_kept(&rig));
+    assert_eq!(bytes(&store), BYTES);
+
+    let (rig, store) = unsynced();
+    store.delete(SEGMENT).unwrap();
+    master::redo(&*rig.engine, &store).unwrap();
+    assert!(!is_kept(&rig), "nothing names it");
 }
 
 /// Goal: what fsyncs of a node that died logged does not stay, and what others logged does. Method: one of two nodes dies.
