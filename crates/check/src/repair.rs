@@ -47,6 +47,8 @@ pub fn repair(engine: &dyn Engine, options: &Options<'_>) -> Result<Repaired, Ch
         let facts = Facts::read(engine, options)?;
         count_links(engine, &facts, &mut done)?;
         count_sums(engine, &facts, &mut done)?;
+        // A loss of power must not bring back what names a segment that is gone.
+        engine.sync()?;
         remove_segments(engine, options, &facts, &mut done)?;
         engine.sync()?;
     }

@@ -6,8 +6,8 @@ mod common;
 use check::{FaultKind, Severity};
 use common::*;
 use meta::{
-    Child, Content, Cookie, Dirent, FileKind, Key, MemberRecord, OrphanRecord, SegmentRecord, StoredInode,
-    Totals, UsageRecord,
+    Body, Child, Content, Cookie, Dirent, FileKind, Key, MemberRecord, OrphanRecord, SegmentRecord,
+    StoredInode, Totals, UsageRecord,
 };
 use types::{Account, BatchSeq, Ino, NodeId, SegmentId};
 
@@ -71,6 +71,12 @@ const PLANTS: &[(FaultKind, Option<Ino>, Plant)] = &[
         v.put(Key::Orphan(Ino(501)), &OrphanRecord { holders: vec![NodeId(1)] });
     }),
     (FaultKind::WrongPages, Some(PAGED), |v| v.remove(Key::ExtentPage(PAGED, 3))),
+    (FaultKind::WrongPages, Some(PAGED), |v| {
+        // More than the totals can say.
+        for ino in [INLINE, EXTENTS, PAGED] {
+            v.edit_covered(ino, |inode| inode.content.body = Body::Paged { mapped_bytes: i64::MAX as u64 });
+        }
+    }),
     (FaultKind::NoXattrs, Some(SPILLED), |v| v.remove(Key::Xattrs(SPILLED))),
     (FaultKind::WrongLinks, Some(LINKED), |v| {
         v.edit(Key::Inode(LINKED), |stored: &mut StoredInode| match stored {
@@ -291,6 +297,22 @@ fn a_repair_that_is_not_begun_says_why() {
     assert!(repaired.refused.unwrap().contains("damaged-record: Entry("), "{:?}", repaired.left.faults);
     assert_eq!(repaired.done, [] as [String; 0]);
     assert_eq!(check::repair(&Volume::new().engine, &Volume::new().options()).unwrap().refused, None);
+}
+
+/// Goal: no record that a loss of power brings back names a segment that is gone. Method: the power goes as the first segment is to be
+/// deleted.
+#[test]
+fn segments_are_removed_after_what_named_them() {
+    for seed in 0..10 {
+        let volume = Volume::with_orphan();
+        assert_eq!(kv::Engine::sync(&volume.engine).unwrap(), kv::Engine::last_seq(&volume.engine));
+        chunk::SegmentStore::create(&volume.store, SegmentId(50)).unwrap();
+        volume.store.fail(chunk::Action::Delete, 0, chunk::Fault::Io);
+        assert!(check::repair(&volume.engine, &volume.options()).is_err());
+        volume.disk.crash(seed);
+        let engine = volume.disk.open(kv::Claim::new(2)).unwrap();
+        assert_eq!(kv::Engine::get(&engine, &Key::Orphan(ORPHAN).to_vec()).unwrap(), None, "seed {seed}");
+    }
 }
 
 #[test]

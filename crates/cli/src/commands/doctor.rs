@@ -37,13 +37,14 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         failure(error)
     })?;
     let document = examination.to_json().to_string();
-    if let (Some(file), Some(path)) = (&mut saved, &args.save) {
-        file.write_all(document.as_bytes())
-            .map_err(|error| Failure::unwatched(format!("{}: {error}", path.display())))?;
-    }
+    // Shown before: where it cannot be saved it must not be in vain either.
     match args.json {
         true => println!("{document}"),
         false => print!("{}", examination.to_text()),
+    }
+    if let (Some(file), Some(path)) = (&mut saved, &args.save) {
+        file.write_all(document.as_bytes())
+            .map_err(|error| Failure::unwatched(format!("{}: {error}", path.display())))?;
     }
     match examination.exit_code() {
         0 => Ok(()),

@@ -18,8 +18,15 @@ pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
     };
     let named = |error: io::Error| Failure::unable(format!("{}: {error}", path.display()));
     let mut out = BufWriter::new(File::create_new(path).map_err(named)?);
-    let count = offline.dump(&mut out).map_err(failed)?;
-    out.flush().and_then(|()| out.get_ref().sync_all()).map_err(named)?;
+    let dumped = offline.dump(&mut out).map_err(failed).and_then(|count| {
+        out.flush().and_then(|()| out.get_ref().sync_all()).map_err(named)?;
+        Ok(count)
+    });
+    if dumped.is_err() {
+        // Our own, and no dump.
+        _ = std::fs::remove_file(path);
+    }
+    let count = dumped?;
     offline.close().map_err(failed)?;
     println!("{count} records");
     Ok(())

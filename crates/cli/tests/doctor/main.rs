@@ -205,6 +205,19 @@ fn a_stopped_daemon_is_asked_for_nothing() {
 }
 
 #[test]
+fn what_cannot_be_saved_is_shown() {
+    let Some((_alone, scratch)) = ground() else { return };
+    let full = Mounted::make(&scratch, "tmpfs").expect("tmpfs is there");
+    let (fill, saved) = (full.at.join("fill"), full.at.join("saved"));
+    _ = sh(&format!("cat /dev/zero > {}", fill.display()));
+    let output = doctor(&[text(&scratch.join("")), "--passive", "--save", text(&saved)]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let document: Json = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["bench"], "doctor");
+}
+
+#[test]
 fn what_cannot_be_examined_is_refused_by_name() {
     let Some((_alone, scratch)) = ground() else { return };
     let small = Mounted::make(&scratch, "tmpfs").expect("tmpfs is there");

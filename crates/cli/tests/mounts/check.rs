@@ -121,3 +121,16 @@ fn a_node_that_does_not_answer_keeps_nobody_from_a_check() {
     fs::remove_file(socket).expect("removed");
     a.unmount(&lab);
 }
+
+#[test]
+fn a_dump_that_fails_leaves_no_file() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    fs::write(a.path("f"), vec![7; 100_000]).expect("written");
+    a.unmount(&lab);
+    fs::remove_dir_all(lab.path("vol/meta")).expect("removed");
+    fs::create_dir(lab.path("vol/meta")).expect("made");
+    let ended = lab.holdfast(&["dump", "vol", "-o", "text"]);
+    assert!(ended.code != 0 && ended.err.contains("holdfast load"), "{}", ended.err);
+    assert!(!lab.path("text").exists());
+}
