@@ -109,6 +109,18 @@ pub(crate) struct Attr {
 pub(crate) struct Stored {
     pub bytes: u64,
     pub is_paged: bool,
+    pub form: Form,
+}
+
+/// What may hold a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// All but symlinks: it has no bytes.
+    Empty,
+    /// Files.
+    Bytes,
+    /// Symlinks.
+    Target,
 }
 
 /// Names with one hash in one directory, as the scan passes them.
@@ -249,7 +261,9 @@ impl Facts {
             }
             Key::Xattrs(ino) => {
                 self.node(ino).has_xattrs_key = true;
-                let _: Option<Vec<(Name, Box<[u8]>)>> = self.decode(key, value);
+                if let Some(list) = self.decode::<Vec<(Name, Box<[u8]>)>>(key, value) {
+                    self.check_xattrs(typed, ino, &list);
+                }
             }
             Key::Orphan(ino) => self.take_orphan(key, value, ino),
             Key::Member(node) => {
@@ -325,9 +339,14 @@ impl Facts {
                 let what = format!("{name:?} holds ino {} as another entry does", entry.ino);
                 return self.report.add(FaultKind::WrongPlace, key, Some(entry.ino), what);
             }
+            if inode.attr.kind == FileKind::Directory {
+                let what = format!("{name:?} holds the record of a directory");
+                self.report.add(FaultKind::BadRecord, key, Some(entry.ino), what);
+            }
             let node = self.node(entry.ino);
             node.covering = Some((dir, cookie));
             node.attr = Some(Attr::of(&inode.attr));
+            self.check_embedded(key, entry.ino, &inode.attr);
             self.take_content(key, entry.ino, &inode.content, options);
         }
     }
@@ -373,6 +392,7 @@ impl Facts {
                 self.report.counts.directories += 1;
                 self.node(ino).record = Some(Record::Directory);
                 self.node(ino).attr = Some(Attr::of(&inode.attr));
+                self.check_embedded(key, ino, &inode.attr);
                 if inode.attr.kind != FileKind::Directory {
                     let what = format!("a {:?} is stored as a directory", inode.attr.kind);
                     self.report.add(FaultKind::BadRecord, key, Some(ino), what);
@@ -388,7 +408,22 @@ impl Facts {
                 node.record = Some(Record::Own);
                 // That of a covering entry is reported as misplaced.
                 node.attr = Some(Attr::of(&attr));
+                self.check_embedded(key, ino, &attr);
             }
+        }
+    }
+
+    fn check_embedded(&mut self, key: Key, ino: Ino, attr: &InodeAttr) {
+        if let Xattrs::Embedded { list } = &attr.xattrs {
+            self.check_xattrs(key, ino, list);
+        }
+    }
+
+    fn check_xattrs(&mut self, key: Key, ino: Ino, list: &[(Name, Box<[u8]>)]) {
+        let is_ascending = list.is_sorted_by(|(one, _), (next, _)| one < next);
+        if !is_ascending {
+            let what = "its extended attributes are not in order, or one is there twice".to_owned();
+            self.report.add(FaultKind::BadRecord, key, Some(ino), what);
         }
     }
 
@@ -396,6 +431,11 @@ impl Facts {
         let stored = Stored {
             bytes: content.body.stored_bytes(),
             is_paged: matches!(content.body, Body::Paged { .. }),
+            form: match &content.body {
+                Body::Empty {} => Form::Empty,
+                Body::Inline { .. } | Body::Extents { .. } | Body::Paged { .. } => Form::Bytes,
+                Body::Target { .. } => Form::Target,
+            },
         };
         let is_whole = match &content.body {
             Body::Inline { data } => data.len() as u64 <= content.size,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use meta::{Dirent, FileKind, Key, Totals, UsageCount, value_decode};
 use types::{Ino, SegmentId};
 
-use crate::facts::{Attr, Facts, Node, Options, Record};
+use crate::facts::{Attr, Facts, Form, Node, Options, Record};
 use crate::report::{FaultKind, Report};
 use crate::source::Source;
 
@@ -36,6 +36,11 @@ fn judge_keys(facts: &Facts, ino: Ino, node: &Node, report: &mut Report) {
     match (record, node.covering) {
         (Record::Covered(dir, cookie), Some(place)) if place != (dir, cookie) => {
             let what = format!("its record should be in {:?}", Key::Entry(dir, cookie));
+            report.add(FaultKind::WrongPlace, key, Some(ino), what);
+        }
+        (Record::Covered(dir, cookie), Some(_)) if node.names > 1 => {
+            let what =
+                format!("its record is in {:?}, and {} entries name it", Key::Entry(dir, cookie), node.names);
             report.add(FaultKind::WrongPlace, key, Some(ino), what);
         }
         (Record::Covered(dir, cookie), None) => {
@@ -116,6 +121,16 @@ fn judge_attributes(ino: Ino, node: &Node, attr: Attr, report: &mut Report) {
     if !attr.is_spilled && node.has_xattrs_key {
         let what = "its extended attributes are elsewhere".to_owned();
         report.add(FaultKind::Stray, Key::Xattrs(ino), Some(ino), what);
+    }
+    let fits = |form| match attr.kind {
+        FileKind::File => form != Form::Target,
+        FileKind::Symlink => form == Form::Target,
+        FileKind::Directory | FileKind::Fifo | FileKind::Socket => form == Form::Empty,
+        FileKind::CharDevice | FileKind::BlockDevice => form == Form::Empty,
+    };
+    if let Some(body) = node.body.filter(|body| !fits(body.form)) {
+        let what = format!("its content is that of something else than a {:?}: {:?}", attr.kind, body.form);
+        report.add(FaultKind::BadRecord, key, Some(ino), what);
     }
     if node.entry_kind.is_some_and(|kind| kind != attr.kind) {
         let what = format!("it is a {:?}, its name says {:?}", attr.kind, node.entry_kind);

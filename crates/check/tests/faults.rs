@@ -7,7 +7,7 @@ use check::{FaultKind, Severity};
 use common::*;
 use meta::{
     Body, Child, Content, Cookie, Dirent, FileKind, Key, MemberRecord, OrphanRecord, SegmentRecord,
-    StoredInode, Totals, UsageRecord,
+    StoredInode, Totals, UsageRecord, Xattrs,
 };
 use types::{Account, BatchSeq, Ino, NodeId, SegmentId};
 
@@ -31,6 +31,32 @@ const PLANTS: &[(FaultKind, Option<Ino>, Plant)] = &[
     }),
     (FaultKind::UnknownKey, None, |v| v.commit(vec![(b"zz".to_vec(), Some(b"?".to_vec()))])),
     (FaultKind::BadRecord, Some(SYMLINK), |v| v.edit_covered(SYMLINK, |inode| inode.content.size = 3)),
+    (FaultKind::BadRecord, Some(SUB), |v| {
+        let StoredInode::Directory { inode } = v.read(Key::Inode(SUB)) else { unreachable!() };
+        let child = Child::Covered { inode: std::sync::Arc::new(*inode) };
+        v.put(v.place_of(DIR, b"sub"), &Dirent { name: name(b"sub"), ino: SUB, child });
+    }),
+    (FaultKind::BadRecord, Some(SYMLINK), |v| {
+        v.edit_covered(SYMLINK, |inode| inode.content.body = Body::Empty {});
+    }),
+    (FaultKind::BadRecord, Some(SUB), |v| {
+        v.edit(Key::Inode(SUB), |stored: &mut StoredInode| match stored {
+            StoredInode::Directory { inode } => inode.content.body = Body::Inline { data: [][..].into() },
+            _ => unreachable!(),
+        });
+    }),
+    (FaultKind::BadRecord, Some(LINKED), |v| {
+        v.edit(Key::Content(LINKED), |content: &mut Content| {
+            (content.size, content.body) = (1, Body::Target { path: b"x"[..].into() });
+        });
+    }),
+    (FaultKind::BadRecord, Some(INLINE), |v| {
+        let list = [b"user.b", b"user.a"].map(|of| (name(of), [1][..].into()));
+        v.edit_covered(INLINE, |inode| inode.attr.xattrs = Xattrs::embedded(list.to_vec()));
+    }),
+    (FaultKind::BadRecord, Some(SPILLED), |v| {
+        v.edit(Key::Xattrs(SPILLED), |list: &mut Vec<(types::Name, Box<[u8]>)>| list.push(list[0].clone()));
+    }),
     (FaultKind::OutOfBounds, Some(DIR), |v| {
         v.edit(Key::Volume, |record: &mut meta::VolumeRecord| record.next_inode = 100);
     }),
@@ -57,6 +83,10 @@ const PLANTS: &[(FaultKind, Option<Ino>, Plant)] = &[
     }),
     (FaultKind::WrongPlace, Some(INLINE), |v| {
         v.put(Key::Inode(INLINE), &StoredInode::Covered { parent: DIR, cookie: Cookie(256) });
+    }),
+    (FaultKind::WrongPlace, Some(INLINE), |v| {
+        v.edit_covered(INLINE, |inode| inode.attr.nlink = 2);
+        v.put(v.place_of(DIR, b"again"), &dirent(b"again", INLINE, FileKind::File));
     }),
     (FaultKind::NoEntry, Some(INLINE), |v| v.remove(v.entry_of(INLINE))),
     (FaultKind::WrongKind, Some(LINKED), |v| {
