@@ -6,9 +6,9 @@ use std::ops::Range;
 use chunk::{Extent, ExtentMap, SegmentStore};
 use kv::{Engine, Pace, RESERVED_KEY};
 use meta::{
-    Body, Child, Content, Cookie, CookieKey, Dirent, FileKind, InodeAttr, Key, KeyText, Limits, MemberRecord,
-    OrphanRecord, RedoRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount, UsageRecord,
-    VolumeRecord, Xattrs, value_decode,
+    Body, Child, Content, Cookie, CookieKey, Damage, Dirent, FileKind, InodeAttr, Key, KeyText, Limits,
+    MemberRecord, OrphanRecord, RedoRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount,
+    UsageRecord, VolumeRecord, Xattrs, value_decode, value_decode_raw,
 };
 use types::{Charge, Decode, Ino, Name, NodeId, SegmentId};
 
@@ -52,6 +52,8 @@ pub struct Facts {
     data_faults: DataFaults,
     /// To be looked at in the end: where all data are read, or others write meanwhile.
     extents: Extents,
+    /// Damage unless an earlier version wrote them: the next mount removes them unread.
+    results_of_other_form: Vec<(Key, Damage)>,
     bucket: Bucket,
     has_volume: bool,
     has_totals: bool,
@@ -192,6 +194,11 @@ impl Facts {
             self.take(key, value, options);
             true
         })?;
+        for (key, damage) in std::mem::take(&mut self.results_of_other_form) {
+            if self.has_usage {
+                self.report.add(FaultKind::Damaged, key, None, damage.to_string());
+            }
+        }
         for (has_it, key) in [(self.has_volume, Key::Volume), (self.has_totals, Key::Totals)] {
             if !has_it {
                 self.report.add(FaultKind::NoVolumeRecord, key, None, "it is missing".to_owned());
@@ -275,7 +282,11 @@ impl Facts {
             }
             Key::OpResult(node, _) => {
                 self.check_node(typed, node);
-                let _: Option<ResultRecord> = self.decode(key, value);
+                if !is_sound_of_any_form(key, value) {
+                    let _: Option<ResultRecord> = self.decode(key, value);
+                } else if let Err(damage) = value_decode::<ResultRecord>(key, value) {
+                    self.results_of_other_form.push((typed, damage));
+                }
             }
             Key::Segment(segment) => {
                 self.report.counts.segments += 1;
@@ -514,6 +525,11 @@ impl Attr {
 fn span_of(page: u64, span: u64) -> Range<u64> {
     let start = page.saturating_mul(span);
     start..start.saturating_add(span)
+}
+
+/// Whether a value is the one that was written, whatever it says.
+pub(crate) fn is_sound_of_any_form(key: &[u8], value: &[u8]) -> bool {
+    value_decode_raw(key, value).is_ok()
 }
 
 /// Whether a record says nothing that others do not say together.

@@ -16,7 +16,7 @@ use types::{Ino, Name};
 
 use crate::CheckError;
 use crate::data::{DataCheck, DataFaults, Extents, Named};
-use crate::facts::ino_of;
+use crate::facts::{ino_of, is_sound_of_any_form};
 use crate::report::{FaultKind, Report};
 use crate::segments::Segments;
 use crate::source::Source;
@@ -55,9 +55,12 @@ pub fn scrub(
 ) -> Result<Scrubbed, CheckError> {
     let mut report = Report::default();
     verify_engine(engine, pace, &mut report);
-    let mut records = Records { report, extents: Extents::new() };
+    let mut records = Records { report, ..Records::default() };
     let mut is_complete = records.read(engine, pace);
-    let Records { mut report, extents } = records;
+    let Records { mut report, extents, results_of_other_form, has_usage } = records;
+    for (key, damage) in results_of_other_form.into_iter().filter(|_| has_usage) {
+        report.add(FaultKind::Damaged, key, None, damage.to_string());
+    }
     if is_complete {
         // Listed after the extents were: what they name is there.
         let stored = Segments::read(store)?;
@@ -89,9 +92,14 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     }
 }
 
+#[derive(Default)]
 struct Records {
     report: Report,
     extents: Extents,
+    /// Damage unless an earlier version wrote them: the next mount removes them unread.
+    results_of_other_form: Vec<(Key, Damage)>,
+    /// Whether accounts are counted: an earlier version did not.
+    has_usage: bool,
 }
 
 impl Records {
@@ -145,6 +153,9 @@ impl Records {
                     self.extents.entry(extent.segment()).or_default().push(named);
                 }
             }
+            Err(damage) if matches!(typed, Key::OpResult(..)) && is_sound_of_any_form(key, value) => {
+                self.results_of_other_form.push((typed, damage));
+            }
             Err(damage) => {
                 let text = KeyText(key.to_vec());
                 self.report.add_raw(FaultKind::Damaged, text, ino_of(typed), damage.to_string());
@@ -153,6 +164,7 @@ impl Records {
     }
 
     fn count(&mut self, key: Key) {
+        self.has_usage |= matches!(key, Key::Usage(_));
         let counts = &mut self.report.counts;
         match key {
             Key::Entry(..) => counts.names += 1,

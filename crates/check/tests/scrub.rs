@@ -9,7 +9,7 @@ use check::{FaultKind, Neighbours, Report, Scrubbed};
 use chunk::SegmentStore;
 use common::*;
 use meta::{Body, Key};
-use types::SegmentId;
+use types::{Account, NodeId, OpSeq, SegmentId};
 
 fn scrub(volume: &Volume, neighbours: Neighbours) -> Report {
     let Scrubbed { report, is_complete } =
@@ -54,6 +54,20 @@ fn a_missing_segment_names_all_that_was_in_it() {
     let found: Vec<_> = report.faults.iter().map(|fault| (fault.kind, fault.ino.unwrap())).collect();
     assert_eq!(found, [(FaultKind::MissingData, EXTENTS), (FaultKind::MissingData, PAGED)]);
     assert_eq!(report.faults[0].ranges, [0..100_000, 200_000..250_000]);
+}
+
+/// A node of format 1 left them when it died. What counts accounts tells the versions apart.
+#[test]
+fn results_of_another_form_are_sound_in_a_volume_of_the_first_version() {
+    let volume = Volume::new();
+    volume.put(Key::OpResult(NodeId(1), OpSeq(1)), &u64::MAX);
+    for report in [scrub(&volume, Neighbours::None), volume.check()] {
+        let [fault] = &report.faults[..] else { panic!("{:#?}", report.faults) };
+        assert_eq!(fault.kind, FaultKind::Damaged);
+    }
+    [Account::User(0), Account::Group(0)].into_iter().for_each(|account| volume.remove(Key::Usage(account)));
+    assert_eq!(scrub(&volume, Neighbours::None).faults, []);
+    assert_eq!(volume.check().faults, []);
 }
 
 #[test]
