@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use kv::{Batch, Engine};
+use kv::{Batch, Engine, KeyRange};
 use meta::ops::{Op, OpContext};
 use meta::{
     Child, Dirent, Key, SegmentRecord, StoreView, StoredInode, UsageRecord, VolumeRecord, value_decode,
@@ -110,10 +110,21 @@ fn reclaim(
         if applied.writes.is_empty() {
             continue;
         }
-        commit(engine, applied.writes)?;
+        let mut writes = applied.writes;
+        writes.extend(wide_pages(engine, *ino)?.into_iter().map(|key| (key, None)));
+        commit(engine, writes)?;
         done.push(format!("deleted ino {ino}, which had no name and was open nowhere"));
     }
     Ok(())
+}
+
+/// Keys of the pages that an inode has in the form of an earlier version, which a master never sees: whoever deletes it here deletes
+/// them. What they give back of segments is counted afterwards.
+fn wide_pages(engine: &dyn Engine, ino: Ino) -> Result<Vec<Vec<u8>>, CheckError> {
+    let (start, end) = Key::wide_extent_pages(ino);
+    let mut keys = Vec::new();
+    kv::scan_all(engine, KeyRange::new(start, end), |(key, _)| keys.push(key))?;
+    Ok(keys)
 }
 
 /// Writes links as there are names. What has a name is no orphan.

@@ -329,6 +329,25 @@ fn a_repair_that_is_not_begun_says_why() {
     assert_eq!(check::repair(&Volume::new().engine, &Volume::new().options()).unwrap().refused, None);
 }
 
+/// An earlier version wrote them, and no mount has come since.
+#[test]
+fn an_orphan_is_reclaimed_with_its_wide_pages() {
+    let volume = Volume::new();
+    volume.run(&meta::Op::Unlink { parent: SUB, name: name(b"paged"), open_here: true });
+    let mut wide = chunk::ExtentMap::new();
+    for key in [0, 3].map(|page| Key::ExtentPage(PAGED, page)) {
+        for extent in volume.read::<chunk::ExtentMap>(key).iter() {
+            let _ = wide.insert(extent.clone());
+        }
+        volume.remove(key);
+    }
+    volume.put(Key::WideExtentPage(PAGED, 0), &wide);
+    assert!(volume.check().is_clean() && volume.check().has(FaultKind::DeadOrphan));
+    let repaired = check::repair(&volume.engine, &volume.options()).unwrap();
+    assert_eq!(repaired.left.faults, []);
+    assert_eq!(repaired.left.counts.extents, 2);
+}
+
 /// Goal: no record that a loss of power brings back names a segment that is gone. Method: the power goes as the first segment is to be
 /// deleted.
 #[test]

@@ -162,6 +162,13 @@ impl Key {
         (start, end)
     }
 
+    /// Keys of all pages of `ino` that an earlier version wrote.
+    pub fn wide_extent_pages(ino: Ino) -> (Vec<u8>, Vec<u8>) {
+        let mut end = Self::WideExtentPage(ino, u64::MAX).to_vec();
+        end.push(0);
+        (Self::WideExtentPage(ino, 0).to_vec(), end)
+    }
+
     /// Keys of those of these numbers.
     pub fn extent_pages_in(ino: Ino, pages: &std::ops::Range<u64>) -> (Vec<u8>, Vec<u8>) {
         (Self::ExtentPage(ino, pages.start).to_vec(), Self::ExtentPage(ino, pages.end).to_vec())
