@@ -10,7 +10,7 @@ use meta::{
     MemberRecord, OrphanRecord, RedoRecord, ResultRecord, SegmentRecord, StoredInode, Totals, UsageCount,
     UsageRecord, VolumeRecord, Xattrs, value_decode, value_decode_raw,
 };
-use types::{Charge, Decode, Ino, Name, NodeId, SegmentId};
+use types::{Account, Charge, Decode, Ino, Name, NodeId, SegmentId};
 
 use crate::CheckError;
 use crate::data::{DataCheck, DataFaults, Extents, Named};
@@ -268,9 +268,8 @@ impl Facts {
             }
             Key::Xattrs(ino) => {
                 self.node(ino).has_xattrs_key = true;
-                if let Some(list) = self.decode::<Vec<(Name, Box<[u8]>)>>(key, value) {
-                    self.check_xattrs(typed, ino, &list);
-                }
+                let list = self.decode::<Vec<(Name, Box<[u8]>)>>(key, value);
+                self.check_xattrs(typed, ino, &list.unwrap_or_default());
             }
             Key::Orphan(ino) => self.take_orphan(key, value, ino),
             Key::Member(node) => {
@@ -282,11 +281,7 @@ impl Facts {
             }
             Key::OpResult(node, _) => {
                 self.check_node(typed, node);
-                if !is_sound_of_any_form(key, value) {
-                    let _: Option<ResultRecord> = self.decode(key, value);
-                } else if let Err(damage) = value_decode::<ResultRecord>(key, value) {
-                    self.results_of_other_form.push((typed, damage));
-                }
+                self.take_result(key, value, typed);
             }
             Key::Segment(segment) => {
                 self.report.counts.segments += 1;
@@ -295,12 +290,7 @@ impl Facts {
                     self.segments.insert(segment, record);
                 }
             }
-            Key::Usage(account) => {
-                self.has_usage = true;
-                if let Some(usage) = self.decode::<UsageRecord>(key, value) {
-                    self.usage.0.insert(account, usage);
-                }
-            }
+            Key::Usage(account) => self.take_usage(key, value, account),
             Key::Limits(_) => {
                 let _: Option<Limits> = self.decode(key, value);
             }
@@ -314,6 +304,21 @@ impl Facts {
             }
             // Decoded before.
             Key::Volume => self.has_volume = true,
+        }
+    }
+
+    fn take_result(&mut self, key: &[u8], value: &[u8], typed: Key) {
+        if !is_sound_of_any_form(key, value) {
+            let _: Option<ResultRecord> = self.decode(key, value);
+        } else if let Err(damage) = value_decode::<ResultRecord>(key, value) {
+            self.results_of_other_form.push((typed, damage));
+        }
+    }
+
+    fn take_usage(&mut self, key: &[u8], value: &[u8], account: Account) {
+        self.has_usage = true;
+        if let Some(usage) = self.decode::<UsageRecord>(key, value) {
+            self.usage.0.insert(account, usage);
         }
     }
 
