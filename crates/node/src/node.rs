@@ -335,27 +335,72 @@ fn watch_signals(shell: &Shell, signals: &Signals, mount: &Mount) {
             Ok(Signalled::Stopped) => return,
             Ok(Signalled::Signal(number)) => {
                 log::info!("signal {number}: unmounting {}", mount.mountpoint().display());
-                unmount(shell, mount);
+                unmount(shell, signals, mount);
             }
             Err(error) => return log::error!("signals are not heard any more: {error}"),
         }
     }
 }
 
-/// Unmounts even while in use: who was told to end does not wait for others.
-fn unmount(shell: &Shell, mount: &Mount) {
-    let Err(error) = mount.unmount(Unmount::Normal) else { return };
-    log::warn!("{}; taking it out of the tree", describe(&error));
-    if let Err(error) = mount.unmount(Unmount::Lazy) {
-        log::error!("{}", describe(&error));
+/// Unmounts even while in use: who was told to end does not wait for others without end.
+fn unmount(shell: &Shell, signals: &Signals, mount: &Mount) {
+    if let Err(error) = mount.unmount(Unmount::Normal) {
+        log::warn!("{}; taking it out of the tree", describe(&error));
+        if let Err(error) = mount.unmount(Unmount::Lazy) {
+            log::error!("{}", describe(&error));
+        }
     }
-    if shell.wait_unmounted(PATIENCE_USERS) {
-        return;
+    // One that was moved, covered or taken out of the tree before is not found at its place: it is still there.
+    let unmounted = || shell.wait_unmounted(PAUSE_LOOK);
+    match wait_or_signal(signals, PATIENCE_USERS, unmounted) {
+        Waited::Done => return,
+        Waited::InVain => {
+            let job = shell.call_core(|core, clock| core.write_back(clock));
+            let written = || unmounted() || shell.with_core(|core, _| core.is_written_back(job));
+            if wait_or_signal(signals, PATIENCE_WRITE_BACK, written) != Waited::Done {
+                log::error!("what was stored through mappings and not written back may be lost");
+            }
+            if shell.wait_unmounted(Duration::ZERO) {
+                return;
+            }
+        }
+        Waited::Signalled => log::warn!("told again: what was stored through mappings is not written back"),
     }
-    log::warn!("{} is still in use; its users get errors from here on", mount.mountpoint().display());
+    log::warn!(
+        "{} is still in use, by processes with files or a working directory there, or mounted elsewhere, moved, or covered; \
+         its users get errors from here on",
+        mount.mountpoint().display()
+    );
     if let Err(error) = mount.abort() {
         log::error!("{}", describe(&error));
     }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    Done,
+    InVain,
+    /// One more signal came.
+    Signalled,
+}
+
+/// Calls `is_done` again and again, which pauses, at most for `patience`; one more signal ends that.
+fn wait_or_signal(signals: &Signals, patience: Duration, is_done: impl Fn() -> bool) -> Waited {
+    let since = Instant::now();
+    while !is_done() {
+        match signals.pending() {
+            Ok(Some(Signalled::Signal(_))) => return Waited::Signalled,
+            // The node ends by itself.
+            Ok(Some(Signalled::Stopped)) => return Waited::Done,
+            Ok(None) => {}
+            Err(error) => log::debug!("signals are not heard: {error}"),
+        }
+        if since.elapsed() >= patience {
+            return Waited::InVain;
+        }
+    }
+    Waited::Done
 }
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
@@ -468,8 +513,13 @@ const PATIENCE_FLUSH: Duration = Duration::from_secs(60);
 const PAUSE_REPORT: Duration = Duration::from_secs(5);
 /// How long the master may take to read our last messages.
 const PATIENCE_LAST_MESSAGES: Duration = Duration::from_secs(5);
-/// How long users of a mount have to let go of it after a signal.
-const PATIENCE_USERS: Duration = Duration::from_secs(1);
+/// How long users of a mount have to let go of it after a signal. Whoever ends a container waits 10 s, and then there is still
+/// to be flushed.
+const PATIENCE_USERS: Duration = Duration::from_secs(5);
+/// How long the kernel has to write back what they stored through mappings.
+const PATIENCE_WRITE_BACK: Duration = Duration::from_secs(30);
+/// Between two looks at both.
+const PAUSE_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Signals that end the node, taken away from their default action for this thread and all it starts.
 #[derive(Debug)]
@@ -34,19 +34,31 @@ impl Signals {
     /// Waits for a signal.
     pub fn wait(&self) -> io::Result<Signalled> {
         loop {
-            let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
-            match poll(&mut fds, None) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            if !fds[0].revents().is_empty() {
-                return Ok(Signalled::Stopped);
-            }
-            if !fds[1].revents().is_empty() {
-                return read_signal(&self.signals).map(Signalled::Signal);
+            if let Some(signalled) = self.look(None)? {
+                return Ok(signalled);
             }
         }
+    }
+
+    /// What [`wait`](Self::wait) would return at once.
+    pub fn pending(&self) -> io::Result<Option<Signalled>> {
+        self.look(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+
+    fn look(&self, patience: Option<&Timespec>) -> io::Result<Option<Signalled>> {
+        let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        match poll(&mut fds, patience) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        if !fds[0].revents().is_empty() {
+            return Ok(Some(Signalled::Stopped));
+        }
+        if !fds[1].revents().is_empty() {
+            return read_signal(&self.signals).map(Signalled::Signal).map(Some);
+        }
+        Ok(None)
     }
 
     /// Ends all waits, now and later.

@@ -18,7 +18,7 @@ use crate::core::{Core, Link};
 use crate::known::Known;
 use crate::lockop::Closes;
 use crate::log::WriteLog;
-use crate::outputs::{Invalidation, Output};
+use crate::outputs::{Clock, Invalidation, Output};
 use crate::quota::Quota;
 use crate::request::{Reply, Request};
 use crate::revoke::{InvalidateJob, Purpose};
@@ -106,6 +106,23 @@ impl Core {
         let mut inos: Vec<Ino> = self.known.keys().filter(has_pages).copied().collect();
         inos.sort_unstable();
         inos
+    }
+
+    /// Has the kernel write back what was stored through mappings, of a mount out of the tree, too. Returns what to ask
+    /// [`is_written_back`](Self::is_written_back) about.
+    pub fn write_back(&mut self, clock: Clock) -> u64 {
+        self.clock = clock;
+        let is_mapped = |ino: &Ino| self.known.get(ino).is_some_and(|known| known.uses().mappers > 0);
+        let inos = self.with_pages().into_iter().filter(is_mapped);
+        let list = inos.map(|ino| Invalidation::Pages { ino }).collect();
+        let job = self.invalidate(Purpose::WriteBack, list, Vec::new());
+        self.settle();
+        job
+    }
+
+    /// Whether what had been stored when [`write_back`](Self::write_back) was called has come as writes.
+    pub fn is_written_back(&self, job: u64) -> bool {
+        !self.jobs.contains_key(&job)
     }
 
     /// The kernel's caches are empty.

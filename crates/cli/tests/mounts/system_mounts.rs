@@ -1,11 +1,14 @@
 //! Mounts by mount(8) and fstab through the installed helpers, and what ends them.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
+use serde_json::json;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Partner};
 
 /// Helpers where mount(8) looks for them, in a copy of that directory that nobody else sees.
 const INSTALLED: &str = r#"
@@ -124,4 +127,72 @@ fn a_node_that_is_told_to_end_flushes_first() {
         assert!(fs::read(b.path(&format!("d{round}/large"))).expect("read") == large);
         b.unmount(&lab);
     }
+}
+
+/// Goal: who ends a node loses nothing of what was stored before, msync or not, wherever the mount is by then. Method: a process that
+/// maps a file and works in the mount goes on; the mount is where it was, out of the tree, covered, or moved when the signal comes.
+#[test]
+fn a_signal_ends_a_mount_wherever_it_is_with_all_that_was_stored() {
+    let Some(lab) = Lab::new() else { return };
+    let _space = Space::new(&lab);
+    for (round, (displace, restore)) in DISPLACED.into_iter().enumerate() {
+        let a = lab.mount_with("space/a", "commit=300");
+        let mut user = Partner::start(&a.root);
+        let name = format!("f{round}");
+        user.must("create", &[json!(name), json!("-".repeat(20_000))]);
+        user.must("map", &[json!(name), json!(20_000)]);
+        for page in 0..4 {
+            user.must("store", &[json!(name), json!(page * 4_096 + 7), json!("stored")]);
+        }
+        lab.sh(displace).expect_success();
+        a.signal(Signal::TERM);
+        assert!(a.wait_for_end(Duration::from_secs(20)), "it ends after {displace:?}");
+        assert!(user.ask("stat", &[json!(name)]).is_err(), "its user gets errors after {displace:?}");
+        drop(user);
+        lab.sh(restore).expect_success();
+        let b = lab.mount("b");
+        let content = fs::read(b.path(&name)).expect("read");
+        assert_eq!(content.len(), 20_000);
+        for page in 0..4 {
+            assert_eq!(&content[page * 4_096 + 7..][..6], b"stored", "page {page} after {displace:?}");
+        }
+        b.unmount(&lab);
+    }
+}
+
+/// A file system of its own, at `space`, in which mounts may be moved; gone with the test.
+struct Space(PathBuf);
+
+impl Space {
+    fn new(lab: &Lab) -> Self {
+        lab.sh("mkdir space && mount -t tmpfs space space && mount --make-private space").expect_success();
+        Self(lab.path("space"))
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// What happens to a mount before its node is told to end, and what is to be cleared away afterwards.
+const DISPLACED: [(&str, &str); 4] = [
+    ("", ""),
+    ("umount -l space/a", ""),
+    ("mount -t tmpfs above space/a", "umount space/a && umount -l space/a"),
+    ("mkdir space/c && mount --move space/a space/c", "umount -l space/c"),
+];
+
+#[test]
+fn a_second_signal_ends_the_waiting_for_users() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    let mut user = Partner::start(&a.root);
+    user.must("list", &[json!(".")]);
+    a.signal(Signal::TERM);
+    assert!(!a.wait_for_end(Duration::from_millis(300)), "it waits for its user");
+    a.signal(Signal::TERM);
+    assert!(a.wait_for_end(Duration::from_secs(3)), "it waits no more");
+    drop(user);
 }
