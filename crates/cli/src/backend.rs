@@ -5,7 +5,7 @@
 //!
 //! - `stat`: [`obs::Snapshot::to_json`] and beside it `uptime_seconds`.
 //! - `status`: `node`, `host`, `pid`, `mountpoint`, `role` (`master` or `member`), `epoch`, `master` (node),
-//!   `unflushed_mutations`, `unflushed_bytes`; from a master also `members`, an array of such objects.
+//!   `unflushed_mutations`, `unflushed_bytes`, `problem` if there is one, as a full disk; from a master also `members`, an array of such objects.
 //! - `scrub RATE`, of the master: white space at least every few seconds, then what a scrub at so many bytes a second
 //!   found, in the form of [`node::report_json`].
 //! - `set`, `set NAME=on ...`: options that may change while mounted, by name, as they are then.

@@ -30,6 +30,7 @@ use volume::Listener;
 
 use crate::clock;
 use crate::error::NodeError;
+use crate::leaving;
 use crate::link::Link;
 use crate::quota;
 use crate::scrub;
@@ -168,8 +169,8 @@ fn status(shell: &Shell) -> Json {
     let is_master = matches!(link.as_deref(), Some(Link::Local(_)));
     let (membership, problem) = match shell.membership() {
         Membership::Joining => ("joining", None),
-        Membership::Member if link.is_none() => ("between masters", None),
-        Membership::Member => ("member", None),
+        Membership::Member if link.is_none() => ("between masters", leaving::lack_of_room(&snapshot)),
+        Membership::Member => ("member", leaving::lack_of_room(&snapshot)),
         Membership::Left => ("left", None),
         Membership::Lost(reason) => ("lost", Some(reason)),
     };

@@ -96,6 +96,16 @@ pub enum NodeError {
         /// What stood in the way.
         reason: String,
     },
+    /// The disk below the volume stayed full.
+    #[error(
+        "disk full: content of {files} files ({bytes} bytes) found no room and is lost; the log names them"
+    )]
+    DiskFull {
+        /// Files that content was left of.
+        files: u64,
+        /// Bytes that were in memory only.
+        bytes: u64,
+    },
     /// The system refused something else.
     #[error("cannot {action}")]
     Io {

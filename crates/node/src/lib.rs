@@ -15,6 +15,7 @@ mod error;
 mod fail_stop;
 mod frames;
 mod jobs;
+mod leaving;
 mod link;
 mod node;
 mod offline;

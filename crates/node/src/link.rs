@@ -267,7 +267,8 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::MetadataMissing { .. }
         | NodeError::Refused { .. }
         | NodeError::Lost { .. }
-        | NodeError::NotFlushed { .. } => return false,
+        | NodeError::NotFlushed { .. }
+        | NodeError::DiskFull { .. } => return false,
     };
     match engine {
         Unavailable { .. } | Full { .. } | Poisoned { .. } | Io { .. } | Fenced { .. } => true,

@@ -22,6 +22,7 @@ use crate::control::Control;
 use crate::error::NodeError;
 use crate::fail_stop::Listed;
 use crate::frames::MESSAGE_KINDS;
+use crate::leaving::{self, Left, Patience};
 use crate::link::{self, Link, describe};
 use crate::options::MountRequest;
 use crate::process;
@@ -273,18 +274,28 @@ impl Node {
         let shell = &self.shell;
         shell.call_core(|core, clock| core.leave(clock));
         let since = Instant::now();
+        let mut patience = Patience::begin(since);
+        // What there was no room for in the end.
+        let mut homeless = None;
         loop {
             match shell.wait_membership(&[Membership::Joining, Membership::Member], PAUSE_REPORT) {
-                Membership::Left => return Ok(()),
+                Membership::Left => return homeless.map_or(Ok(()), Err),
                 Membership::Lost(reason) => return Err(NodeError::Lost { reason }),
                 Membership::Joining | Membership::Member => {}
             }
             let left = shell.with_core(|core, _| core.snapshot());
             let (changes, files) = (left.unflushed_mutations, left.unflushed_files);
             let text = format!("{changes} changes and the content of {files} files are not flushed");
-            if since.elapsed() >= PATIENCE_FLUSH {
-                return Err(NodeError::NotFlushed { reason: text });
+            if patience.is_over(Instant::now(), Left::of(&left), shell.calls(&left)) {
+                if homeless.is_some() || !left.lacks_room {
+                    return Err(NodeError::NotFlushed { reason: text });
+                }
+                homeless = Some(NodeError::DiskFull { files, bytes: left.unstored_bytes });
+                patience = Patience::begin(Instant::now());
+                shell.call_core(|core, clock| core.leave_rest(clock));
+                continue;
             }
+            let text = leaving::lack_of_room(&left).unwrap_or(text);
             log::warn!("leaving takes {} s: {text}", since.elapsed().as_secs());
         }
     }
@@ -507,9 +518,7 @@ const FILES_OPEN: u64 = 65_536;
 const READERS: usize = 4;
 /// How long a mount waits for another process that is becoming master: it may have journals to read.
 const PATIENCE_MASTER: Duration = Duration::from_secs(60);
-/// How long leaving may take.
-const PATIENCE_FLUSH: Duration = Duration::from_secs(60);
-/// Between two lines of log about it.
+/// Between two looks at what leaving waits for, each with a line of log.
 const PAUSE_REPORT: Duration = Duration::from_secs(5);
 /// How long the master may take to read our last messages.
 const PATIENCE_LAST_MESSAGES: Duration = Duration::from_secs(5);

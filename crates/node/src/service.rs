@@ -52,6 +52,8 @@ pub(crate) struct Service {
     keeper: Mutex<()>,
     keeper_woken: Condvar,
     is_stopping: AtomicBool,
+    /// Whether the engine is being synced.
+    is_syncing: AtomicBool,
     held: Mutex<Option<Held>>,
 }
 
@@ -105,6 +107,7 @@ impl Service {
             keeper: Mutex::default(),
             keeper_woken: Condvar::new(),
             is_stopping: AtomicBool::new(false),
+            is_syncing: AtomicBool::new(false),
             held: Mutex::default(),
         });
         let mut threads = Vec::new();
@@ -189,6 +192,11 @@ impl Service {
     /// Whether [`stop`](Self::stop) was called.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// Whether the engine is at work: synced, or called by who has the master locked.
+    pub fn is_busy(&self) -> bool {
+        self.is_syncing.load(Ordering::Relaxed) || self.master.is_locked()
     }
 
     /// The node in this process connects.
@@ -475,7 +483,9 @@ impl Service {
             };
             let Some((last, earlier)) = jobs.split_last() else { return };
             let since = Instant::now();
+            self.is_syncing.store(true, Ordering::Relaxed);
             let result = engine.sync();
+            self.is_syncing.store(false, Ordering::Relaxed);
             self.metrics.engine_sync.record(since.elapsed().as_micros() as u64);
             unsettled.get_or_insert(since);
             self.with_master(|master, clock| {

@@ -35,6 +35,7 @@ use wire::FromMaster;
 use crate::clock;
 use crate::fail_stop;
 use crate::jobs::Jobs;
+use crate::leaving::Calls;
 use crate::link::Link;
 use crate::options::MountOptions;
 use crate::service::Service;
@@ -365,6 +366,13 @@ impl Shell {
         }
         self.pump(Work::OfCore);
         self.next_due()
+    }
+
+    /// Whether a call to the store, or of a master in this process to its engine, is under way.
+    pub fn calls(&self, of_core: &vfs::Snapshot) -> Calls {
+        let has_store_call = of_core.store_wait > Micros(0);
+        let has_engine_call = self.service().is_some_and(|service| service.is_busy());
+        if has_store_call || has_engine_call { Calls::UnderWay } else { Calls::None }
     }
 
     /// When a core next needs the time.

@@ -154,8 +154,12 @@ pub(crate) struct Departure {
     pub begun: bool,
     /// Nothing is said to the master any more.
     pub ended: bool,
-    /// How often content was flushed for it.
+    /// How often content was flushed for it, since room was last waited for.
     pub tries: u32,
+    /// When content that found no room is tried again.
+    pub again: Option<Micros>,
+    /// What finds no room now is lost.
+    pub gives_up: bool,
     pub writer_closed: bool,
 }
 
@@ -199,6 +203,8 @@ pub struct Snapshot {
     pub tokens: u64,
     /// Requests that wait.
     pub waiting: u64,
+    /// Whether content found no room when it was last tried.
+    pub lacks_room: bool,
     /// How long the oldest call to the store has been under way.
     pub store_wait: Micros,
     /// Which sizes and times may be late.
@@ -374,7 +380,8 @@ impl Core {
         let atimes = self.cache.atimes.due;
         let round = self.next_round().min(self.names_again.front().map_or(Micros::NEVER, |(due, _)| *due));
         let aside = self.aside_due();
-        let own = revocation.min(linger).min(atimes).min(round).min(aside);
+        let leave = self.departure.again.unwrap_or(Micros::NEVER);
+        let own = revocation.min(linger).min(atimes).min(round).min(aside).min(leave);
         own.min(ping).min(self.lapse_due()).min(self.commit_due)
     }
 
@@ -413,6 +420,7 @@ impl Core {
             unstored_bytes: self.content_in_memory() as u64,
             tokens: self.tokens.len() as u64,
             waiting: self.parked.len() as u64,
+            lacks_room: self.lacks_room(),
             store_wait: self.store_wait(),
             lazy: self.config.lazy,
         }

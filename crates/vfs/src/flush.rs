@@ -368,6 +368,11 @@ impl Core {
         self.flush_failed.get(&ino).copied().filter(|_| self.live.contains_key(&ino))
     }
 
+    /// Whether newer content of any file found no room when that was last tried.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.flush_failed.keys().any(|ino| self.unstored(*ino) == Some(FsError::NoSpace))
+    }
+
     /// Ends a write: with `sync` its content must be durable first.
     pub(crate) fn finish_data(&mut self, reply: Reply, progress: &mut Progress) -> Try<Reply> {
         if !self.config.sync && !progress.must_sync {
@@ -423,6 +428,7 @@ impl Core {
         self.lapse();
         self.log_due_atimes();
         self.settle_all_pending();
+        self.departure.again = self.departure.again.filter(|due| *due > self.clock.now);
         if self.commit_due > self.clock.now {
             return;
         }

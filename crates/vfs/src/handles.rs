@@ -2,7 +2,7 @@
 
 use meta::FsError;
 use obs::OperationKind;
-use types::{Ino, LockMode, ResourceId};
+use types::{Ino, LockMode, Micros, ResourceId};
 use wire::{LockKind, LockOwner, ToMaster, Want};
 
 use crate::atime::Atime;
@@ -262,7 +262,12 @@ impl Core {
                 Ok(()) => {
                     self.dirty_files.remove(&ino);
                 }
-                Err(error) => log::debug!("ino {ino} stays in memory at its close: {error}"),
+                Err(error) => {
+                    log::debug!("ino {ino} stays in memory at its close: {error}");
+                    if matches!(error, chunk::ChunkError::Full { .. }) {
+                        self.flush_failed.insert(ino, FsError::NoSpace);
+                    }
+                }
             }
         }
         // A small file is whole in its record: the log takes it now, with the name, in one change.
@@ -306,6 +311,11 @@ impl Core {
             if self.known.get(&ino).is_some_and(|k| k.is_open()) {
                 continue;
             }
+            if self.unstored(ino) == Some(FsError::NoSpace) {
+                // Nobody else wants it, so it is not given up.
+                self.linger.insert((self.clock.now + LINGER_WITHOUT_ROOM, ino));
+                continue;
+            }
             let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
             if !own.is_some_and(|attr| attr.nlink == 0 || attr.nlink == 1 && attr.parent.0 != 0) {
                 continue;
@@ -318,3 +328,6 @@ impl Core {
         }
     }
 }
+
+/// How much longer a closed file is held whose content found no room.
+const LINGER_WITHOUT_ROOM: Micros = Micros(1_000_000);

@@ -7,6 +7,7 @@ use wire::{FromMaster, PROTOCOL_VERSION, ReassertPart, ToMaster};
 
 use crate::cache::Place;
 use crate::core::{Core, Link};
+use crate::lost::Unstored;
 use crate::namespace::Shipped;
 use crate::outputs::{Clock, Output};
 use crate::wait::WaitKey;
@@ -242,7 +243,8 @@ impl Core {
         }
     }
 
-    /// Flushes everything and leaves; [`Output::Left`] says when that is done.
+    /// Flushes everything and leaves; [`Output::Left`] says when that is done. What finds no room is tried again until
+    /// [`leave_rest`](Self::leave_rest).
     pub fn leave(&mut self, clock: Clock) {
         self.clock = clock;
         if !self.departure.begun {
@@ -252,6 +254,13 @@ impl Core {
                 self.departure.ended = true;
             }
         }
+        self.settle();
+    }
+
+    /// Leaves without what finds no room now: it is counted, and lost.
+    pub fn leave_rest(&mut self, clock: Clock) {
+        self.clock = clock;
+        (self.departure.gives_up, self.departure.again, self.departure.tries) = (true, None, 0);
         self.settle();
     }
 
@@ -266,13 +275,8 @@ impl Core {
         {
             return;
         }
-        if !self.live.is_empty() && self.departure.tries < LEAVE_TRIES {
-            self.departure.tries += 1;
-            let mut inos: Vec<Ino> = self.live.keys().copied().collect();
-            inos.sort_unstable();
-            if self.flush(&inos).is_some() {
-                return;
-            }
+        if !self.live.is_empty() && self.is_flushing_to_leave() {
+            return;
         }
         if !self.live.is_empty() {
             log::error!("content of {} files could not be stored and is lost", self.live.len());
@@ -308,6 +312,36 @@ impl Core {
         self.outputs.push_back(Output::Left);
     }
 
+    /// Flushes content to leave, and what found no room again and again. Returns whether that goes on.
+    fn is_flushing_to_leave(&mut self) -> bool {
+        if self.departure.again.is_some() {
+            return true;
+        }
+        if self.departure.tries >= LEAVE_TRIES {
+            return false;
+        }
+        self.departure.tries += 1;
+        let mut inos: Vec<Ino> = self.live.keys().copied().collect();
+        inos.sort_unstable();
+        let unstored = if self.departure.gives_up { Unstored::GiveUp } else { Unstored::Keep };
+        if self.flush_or(&inos, unstored).is_some() {
+            return true;
+        }
+        if self.live.is_empty() || self.departure.gives_up {
+            return false;
+        }
+        if self.lacks_room() {
+            // Somebody may make room. What is logged need not wait for it.
+            self.departure.tries = 0;
+            self.departure.again = Some(self.clock.now + LEAVE_PAUSE);
+            self.send_batch(true);
+            return true;
+        }
+        // What fails otherwise does so again.
+        self.departure.gives_up = true;
+        self.flush_or(&inos, Unstored::GiveUp).is_some()
+    }
+
     /// The epoch this node works under.
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -316,3 +350,5 @@ impl Core {
 
 const REASSERT_PART: usize = 10_000;
 const LEAVE_TRIES: u32 = 5;
+/// Between two tries to store what found no room.
+const LEAVE_PAUSE: Micros = Micros(1_000_000);

@@ -31,6 +31,7 @@ struct Rig {
     held: Option<Vec<(u64, SyncPlan)>>,
     /// Whether the master says nothing of what is durable.
     is_silent: bool,
+    has_left: bool,
 }
 
 impl Rig {
@@ -49,8 +50,18 @@ impl Rig {
         let core = Core::new(config, VOLUME, Arc::new(store.clone()), Arc::clone(&metrics));
         let (said, replies) = (Vec::new(), Vec::new());
         let now = Micros(1_000_000);
-        let mut rig =
-            Self { core, store, metrics, now, said, replies, next: 1, held: None, is_silent: false };
+        let mut rig = Self {
+            core,
+            store,
+            metrics,
+            now,
+            said,
+            replies,
+            next: 1,
+            held: None,
+            is_silent: false,
+            has_left: false,
+        };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
         rig.hear(welcome(1_000_000_000));
         rig.hear(reserved());
@@ -95,7 +106,8 @@ impl Rig {
                     }
                     self.said.push(message);
                 }
-                Output::Left | Output::Rejoin | Output::Lost(_) => panic!("the node left"),
+                Output::Left => self.has_left = true,
+                Output::Rejoin | Output::Lost(_) => panic!("the membership is lost"),
             }
         }
     }
@@ -242,6 +254,51 @@ fn what_finds_no_room_is_kept_as_long_as_nobody_else_wants_it() {
     assert_eq!(rig.metrics.content_lost_bytes.get(), 0);
     assert_eq!(rig.fsync(ino), Ok(()), "there is room again");
     assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 60 * KIB as u64);
+}
+
+/// A node that leaves a full disk waits for room: it once threw away what found none at the first try.
+#[test]
+fn leaving_waits_for_room() {
+    let mut rig = Rig::new();
+    let (ino, _) = rig.create("kept");
+    rig.write(ino, 0, 60 * KIB).unwrap();
+    rig.store.set_capacity(0);
+    rig.core.leave(rig.clock());
+    for _ in 0..100 {
+        rig.run();
+        assert!(!rig.has_left && rig.core.snapshot().lacks_room);
+        let due = rig.core.poll_timeout();
+        assert!(due > rig.now, "it does not try again without a pause");
+        rig.now = due;
+        rig.core.handle_timeout(rig.clock());
+    }
+    rig.store.set_capacity(u64::MAX);
+    rig.now = rig.now + Micros(1_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    assert!(rig.has_left, "there is room again");
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 0);
+    assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 60 * KIB as u64);
+}
+
+#[test]
+fn who_leaves_without_waiting_for_room_counts_what_is_lost() {
+    let mut rig = Rig::new();
+    let (whole, _) = rig.create("whole");
+    let (lost, _) = rig.create("lost");
+    rig.write(whole, 0, 60 * KIB).unwrap();
+    assert_eq!(rig.fsync(whole), Ok(()));
+    rig.write(lost, 0, 60 * KIB).unwrap();
+    rig.store.set_capacity(0);
+    rig.core.leave(rig.clock());
+    rig.run();
+    assert!(!rig.has_left);
+    rig.core.leave_rest(rig.clock());
+    rig.run();
+    assert!(rig.has_left, "in order: with a farewell");
+    assert!(rig.said.iter().any(|message| matches!(message, ToMaster::Bye {})));
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 60 * KIB as u64);
+    assert_eq!(rig.logged(whole).unwrap().body.stored_bytes(), 60 * KIB as u64);
 }
 
 #[test]

@@ -87,6 +87,8 @@ pub fn detach(mountpoint: &Path) -> Result<(), Failure> {
 /// A node that was told to say when it has flushed.
 struct Watch {
     stream: UnixStream,
+    volume: Volume,
+    socket: String,
     /// Its process; `None` where the kernel would not say.
     process: Option<OwnedFd>,
     /// What it has said so far.
@@ -97,7 +99,8 @@ impl Watch {
     /// Asks the node, before it is unmounted, to report its end. `None` if it cannot be asked.
     fn start(entry: &sources::MountEntry) -> Option<Self> {
         let volume = Volume::open(&entry.source).ok()?;
-        let mut stream = backend::open(&volume, &entry.control_socket(), "umount").ok()?;
+        let socket = entry.control_socket();
+        let mut stream = backend::open(&volume, &socket, "umount").ok()?;
         let peer = rustix::net::sockopt::socket_peercred(&stream).ok();
         let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
@@ -108,12 +111,17 @@ impl Watch {
             Ok(len) => first[..len].to_vec(),
             Err(_) => Vec::new(),
         };
-        Some(Self { stream, process, answer })
+        Some(Self { stream, volume, socket, process, answer })
     }
 
     fn finish(mut self, deadline: Instant, progress: &mut Progress) -> Result<(), Failure> {
         let mut chunk = [0u8; 4096];
+        let mut look = Instant::now() + PAUSE_LOOK;
         loop {
+            if Instant::now() >= look {
+                look += PAUSE_LOOK;
+                progress.note(self.problem());
+            }
             match self.stream.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(len) => self.answer.extend_from_slice(&chunk[..len]),
@@ -124,13 +132,23 @@ impl Watch {
                 Err(_) => break,
             }
             if Instant::now() >= deadline {
-                return Err(Failure::unable("unmounted, but the node has not finished its flush in time"));
+                let problem = self.problem().map_or(String::new(), |problem| format!(": {problem}"));
+                let text = format!("unmounted, but the node has not finished its flush in time{problem}");
+                return Err(Failure::unable(text));
             }
         }
         if let Some(process) = &self.process {
             wait_for_end(process, deadline);
         }
         verdict(&self.answer)
+    }
+}
+
+impl Watch {
+    /// What keeps the node from ending, in its words.
+    fn problem(&self) -> Option<String> {
+        let status = backend::ask(&self.volume, &self.socket, "status").ok()?;
+        status["problem"].as_str().map(str::to_owned)
     }
 }
 
@@ -145,6 +163,9 @@ fn verdict(answer: &[u8]) -> Result<(), Failure> {
     let cause = document["error"].as_str().unwrap_or("no cause given");
     Err(Failure::problem(format!("unmounted, but not everything reached the volume: {cause}")))
 }
+
+/// Between two questions what keeps a node from ending.
+const PAUSE_LOOK: Duration = Duration::from_secs(2);
 
 /// Waits for the end of a process.
 fn wait_for_end(process: &OwnedFd, deadline: Instant) {
@@ -219,11 +240,12 @@ struct Progress {
     what: String,
     since: Instant,
     is_shown: bool,
+    has_problem: bool,
 }
 
 impl Progress {
     fn new(what: String) -> Self {
-        Self { what, since: Instant::now(), is_shown: false }
+        Self { what, since: Instant::now(), is_shown: false, has_problem: false }
     }
 
     fn tick(&mut self) {
@@ -231,6 +253,16 @@ impl Progress {
             eprint!("\r{}, {} s", self.what, self.since.elapsed().as_secs());
             self.is_shown = true;
         }
+    }
+}
+
+impl Progress {
+    /// Says once, wherever standard error goes, that there is a problem.
+    fn note(&mut self, problem: Option<String>) {
+        let Some(problem) = problem.filter(|_| !self.has_problem) else { return };
+        let start = if self.is_shown { "\n" } else { "" };
+        eprintln!("{start}holdfast: {}: {problem}", self.what);
+        (self.has_problem, self.is_shown) = (true, false);
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::lab::{Lab, Mount, PYTHON};
+use crate::lab::{BINARY, Lab, Mount, PYTHON};
 
 /// A small file system on a loop device, at `disk`; unmounted on drop.
 struct Disk(PathBuf);
@@ -63,6 +64,40 @@ fn a_full_disk_refuses_what_makes_something_and_nothing_else() {
     let a = lab.mount("a");
     assert_eq!(fs::read_dir(&a.root).expect("listed").count(), 100);
     fs::write(a.path("new"), "there is room again").expect("written");
+    a.unmount(&lab);
+}
+
+/// Goal: who unmounts when others have filled the disk is told to make room, and nothing is lost when they do. Method: room goes
+/// after the content was taken in, and comes back while umount waits.
+#[test]
+fn an_unmount_on_a_full_disk_waits_for_room() {
+    let Some(lab) = Lab::without_volume() else { return };
+    let Some(_disk) = Disk::new(&lab) else { return };
+    let a = lab.mount_with("a", "commit=300");
+    let content: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
+    let mut open = Vec::new();
+    for n in 0..20 {
+        // In pieces that stay in memory until the file is closed.
+        let mut file = File::create(a.path(&format!("f{n}"))).expect("made");
+        content.chunks(40_000).for_each(|piece| file.write_all(piece).expect("there is room"));
+        open.push(file);
+    }
+    lab.sh("dd if=/dev/zero of=disk/filler bs=64k status=none 2>&1 || dd if=/dev/zero of=disk/rest bs=1k status=none 2>&1 || true")
+        .expect_success();
+    drop(open);
+    let umount = lab.command(BINARY).args(["umount", "a"]).stderr(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_secs(4));
+    let waits = a.is_alive();
+    lab.sh("rm -f disk/filler disk/rest").expect_success();
+    let umount = umount.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&umount.stderr);
+    assert!(waits && umount.status.success(), "{waits} {said}");
+    assert!(said.contains("disk full, make room: content of "), "{said}");
+    drop(a);
+    let a = lab.mount("a");
+    for n in 0..20 {
+        assert!(fs::read(a.path(&format!("f{n}"))).expect("read") == content, "f{n}");
+    }
     a.unmount(&lab);
 }
 
