@@ -35,6 +35,21 @@ pub fn in_background(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
+/// Closes what the child was given beside the standard descriptors: a lock or a pipe of whoever asked for the mount would be held as
+/// long as that is there. Called before anything is opened.
+#[expect(unsafe_code, reason = "descriptors of others are closed by number")]
+pub fn close_inherited() {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = list.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let numbers: Vec<i32> = numbers.filter(|number| *number > 2).collect();
+    // One was the list's own.
+    let is_open = |number: &i32| std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok();
+    for number in numbers.into_iter().filter(is_open) {
+        // SAFETY: it is open, and nothing of this process has been opened that would rely on it.
+        unsafe { rustix::io::close(number) };
+    }
+}
+
 /// Runs as that child: mounts, reports, stays until unmounted.
 pub fn as_child(plan: Plan) -> Result<(), Failure> {
     // Fails only for a process group leader, which then has nothing to leave.

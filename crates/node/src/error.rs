@@ -78,6 +78,9 @@ pub enum NodeError {
         /// Its process, if known.
         pid: Option<u32>,
     },
+    /// A signal came before the node was up.
+    #[error("called off by a signal")]
+    CalledOff,
     /// The master does not take this node in.
     #[error("the volume's master refuses this node: {reason}")]
     Refused {

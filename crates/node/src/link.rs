@@ -92,7 +92,11 @@ pub(crate) fn establish(shell: &Arc<Shell>, patience: Duration) -> Result<Arc<Li
         if let Some(link) = try_establish(shell)? {
             return Ok(Arc::new(link));
         }
-        if since.elapsed() >= patience || !shell.pause(pause) {
+        let goes_on = shell.pause(pause);
+        if !goes_on {
+            return Err(NodeError::CalledOff);
+        }
+        if since.elapsed() >= patience {
             let pid = shell.volume.master_pid().ok().flatten();
             return Err(NodeError::MasterSilent { pid });
         }
@@ -249,7 +253,7 @@ fn may_pass(error: &NodeError) -> bool {
     use kv::EngineError::{Behind, Corrupt, Fenced, Full, Invalid, Io, Poisoned, Sequence, Unavailable};
     let engine = match error {
         NodeError::Engine(engine) | NodeError::Master(master::MasterError::Engine(engine)) => engine,
-        NodeError::MasterSilent { .. } | NodeError::Io { .. } => return true,
+        NodeError::MasterSilent { .. } | NodeError::CalledOff | NodeError::Io { .. } => return true,
         NodeError::Volume(error) => {
             return matches!(error, volume::VolumeError::Io { .. } | volume::VolumeError::NoSpace { .. });
         }

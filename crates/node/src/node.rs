@@ -34,8 +34,8 @@ use crate::utab::UtabLine;
 
 /// Mounts, calls `ready`, and returns when unmounted and flushed.
 ///
-/// `ready` is called once the mount answers: the kernel has shaken hands and the node is a member. Unmounts
-/// at SIGTERM, SIGINT and SIGHUP, which are blocked in the calling thread and all it starts from here on;
+/// `ready` is called once the mount answers: the kernel has shaken hands and the node is a member. Unmounts, or
+/// gives up coming up, at SIGTERM, SIGINT and SIGHUP, which are blocked in the calling thread and all it starts from here on;
 /// so call this before other threads are started, or block them there.
 ///
 /// # Errors
@@ -107,6 +107,8 @@ impl Node {
     }
 
     fn start_threads(&mut self) -> Result<(), NodeError> {
+        let signals = Arc::clone(&self.signals);
+        self.thread("signal", move |shell| watch_signals(shell, &signals))?;
         self.thread("timer", |shell| shell.timer.run(|| shell.tick(), || shell.next_due()))?;
         self.thread("sync", sync)?;
         self.thread("hand-on", |shell| {
@@ -220,15 +222,20 @@ impl Node {
         match shell.wait_membership(&[Membership::Joining], PATIENCE_MASTER) {
             Membership::Member => {}
             Membership::Lost(reason) => return Err(NodeError::Refused { reason }),
+            Membership::Joining | Membership::Left if shell.is_stopping() => {
+                return Err(NodeError::CalledOff);
+            }
             Membership::Joining | Membership::Left => {
                 return Err(NodeError::MasterSilent { pid: shell.volume.master_pid().ok().flatten() });
             }
         }
+        let _ = shell.mount.set(Arc::clone(mount));
+        if !shell.come_up() {
+            return Err(NodeError::CalledOff);
+        }
         let control = Control::start(shell, DEVICE_MAJOR, mount.device_minor())?;
         let utab = UtabLine::add(shell.volume.path(), mount.mountpoint());
         raise_read_ahead(mount.device_minor());
-        let (signals, mounted) = (Arc::clone(&self.signals), Arc::clone(mount));
-        self.thread("signal", move |shell| watch_signals(shell, &signals, &mounted))?;
         let server = Server::new(Arc::clone(&self.shell));
         let session = spawn("fuse", move || session.run(&server))?;
         Ok(Mounted { mount: Arc::clone(mount), session, control, _utab: utab, _listed: listed })
@@ -339,12 +346,16 @@ fn sync(shell: &Shell) {
     }
 }
 
-/// The thread that unmounts at a signal. Ends with the node.
-fn watch_signals(shell: &Shell, signals: &Signals, mount: &Mount) {
+/// The thread that unmounts at a signal, or calls off what has not come up yet. Ends with the node.
+fn watch_signals(shell: &Shell, signals: &Signals) {
     loop {
         match signals.wait() {
             Ok(Signalled::Stopped) => return,
+            Ok(Signalled::Signal(number)) if shell.call_off() => {
+                log::info!("signal {number}: the mount is called off");
+            }
             Ok(Signalled::Signal(number)) => {
+                let Some(mount) = shell.mount.get() else { continue };
                 log::info!("signal {number}: unmounting {}", mount.mountpoint().display());
                 unmount(shell, signals, mount);
             }

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use adapter::{CatchUp, Driver, Invalidator, PendingTable, Task};
 use chunk::{SegmentStore, SyncPlan};
+use fuse::mount::Mount;
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
 use types::{Micros, Timespec};
@@ -51,6 +52,8 @@ pub(crate) struct Shell {
     pub started: Instant,
     /// Set once mounted.
     pub identity: OnceLock<Identity>,
+    /// Set when the node comes up.
+    pub mount: OnceLock<Arc<Mount>>,
     /// The way to the guard of the mount.
     pub guard: OnceLock<guard::Holder>,
     /// The session with the kernel, looked at from outside. Set once it has shaken hands.
@@ -104,6 +107,8 @@ struct Status {
     /// Why the master in this process must stop.
     service_failed: Option<String>,
     is_stopping: bool,
+    /// Whether the node has come up: from here on it is ended by unmounting.
+    is_up: bool,
     /// Whether the kernel is done with the mount.
     is_unmounted: bool,
     /// How the node ended, once it did.
@@ -156,6 +161,7 @@ impl Shell {
             metrics,
             started: Instant::now(),
             identity: OnceLock::new(),
+            mount: OnceLock::new(),
             guard: OnceLock::new(),
             monitor: OnceLock::new(),
             invalidator: OnceLock::new(),
@@ -399,11 +405,11 @@ impl Shell {
         }
     }
 
-    /// Waits until the membership is no longer `from`, or for `patience`. Returns the membership.
+    /// Waits until the membership is no longer `from`, for `patience`, or until the node is ending. Returns the membership.
     pub fn wait_membership(&self, from: &[Membership], patience: Duration) -> Membership {
         let deadline = Instant::now() + patience;
         let mut status = self.status.lock();
-        while from.contains(&status.membership) {
+        while from.contains(&status.membership) && !status.is_stopping {
             if self.status_changed.wait_until(&mut status, deadline).timed_out() {
                 break;
             }
@@ -433,6 +439,21 @@ impl Shell {
     /// Ends the thread that keeps the link.
     pub fn stop(&self) {
         self.change_status(|status| status.is_stopping = true);
+    }
+
+    /// Notes that the node has come up. Returns whether it has: not so if it was called off.
+    pub fn come_up(&self) -> bool {
+        let mut status = self.status.lock();
+        status.is_up = !status.is_stopping;
+        status.is_up
+    }
+
+    /// Ends a node that has not come up yet. Returns whether it has not.
+    pub fn call_off(&self) -> bool {
+        let mut status = self.status.lock();
+        status.is_stopping |= !status.is_up;
+        self.status_changed.notify_all();
+        !status.is_up
     }
 
     /// Says how the node ended, to whoever waits for that.

@@ -12,6 +12,9 @@ use crate::options::{Caller, MountOptions, Unknown};
 
 /// Mounts; in the background it returns when the mount is ready.
 pub fn run(args: &MountArgs) -> Result<(), Failure> {
+    if args.report_ready {
+        launch::close_inherited();
+    }
     let plan = Plan::new(&args.volume, &args.mountpoint, args.options.clone(), Unknown::Refuse)?;
     if args.report_ready {
         return launch::as_child(plan);

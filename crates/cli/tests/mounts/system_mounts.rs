@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::lab::{Lab, Partner};
+use crate::lab::{BINARY, Lab, Partner};
 
 /// Helpers where mount(8) looks for them, in a copy of that directory that nobody else sees.
 const INSTALLED: &str = r#"
@@ -195,4 +196,45 @@ fn a_second_signal_ends_the_waiting_for_users() {
     a.signal(Signal::TERM);
     assert!(a.wait_for_end(Duration::from_secs(3)), "it waits no more");
     drop(user);
+}
+
+#[test]
+fn a_lock_of_who_mounts_is_not_kept_by_the_node() {
+    let Some(lab) = Lab::new() else { return };
+    let script = format!(
+        "mkdir a; exec 9> lock; flock 9; {BINARY} mount vol a; exec 9>&-; flock -n lock true && echo free; {BINARY} umount a"
+    );
+    assert_eq!(lab.sh(&script).expect_success().out, "free\n");
+}
+
+#[test]
+fn a_signal_ends_a_mount_that_waits_for_its_master() {
+    let Some(lab) = Lab::new() else { return };
+    let master = lab.mount("a");
+    fs::create_dir(lab.path("b")).expect("made");
+    master.signal(Signal::STOP);
+    let mut waits = Command::new(BINARY)
+        .args(["mount", "-f", "vol", "b"])
+        .current_dir(&lab.dir)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(waits.try_wait().expect("our child").is_none(), "it waits for the master");
+    kill_process(Pid::from_child(&waits), Signal::INT).expect("it runs");
+    let deadline = Instant::now() + Duration::from_secs(4);
+    while waits.try_wait().expect("our child").is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let has_ended = waits.try_wait().expect("our child").is_some();
+    if !has_ended {
+        _ = waits.kill();
+    }
+    master.signal(Signal::CONT);
+    let ended = waits.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(has_ended && ended.status.code() == Some(32), "{said}");
+    assert!(said.contains("called off by a signal"), "{said}");
+    lab.sh("! grep -q \"$PWD/b \" /proc/mounts").expect_success();
+    master.unmount(&lab);
 }
