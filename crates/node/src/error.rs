@@ -99,6 +99,21 @@ pub enum NodeError {
         /// What stood in the way.
         reason: String,
     },
+    /// Something written was lost while the volume was mounted. What came after it is flushed.
+    #[error(
+        "lost while it was mounted: {changes} changes, the content of {files} files, {bytes} bytes of content \
+         ({memberships} memberships ended); the log says when and why"
+    )]
+    LostBefore {
+        /// Changes of names and attributes that may not have reached the master.
+        changes: u64,
+        /// Files whose newest content went with a membership.
+        files: u64,
+        /// Bytes of content, of these files and of others.
+        bytes: u64,
+        /// Memberships that ended, with losses or without.
+        memberships: u64,
+    },
     /// The disk below the volume stayed full.
     #[error(
         "disk full: content of {files} files ({bytes} bytes) found no room and is lost; the log names them"

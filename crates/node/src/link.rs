@@ -271,6 +271,7 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::MetadataMissing { .. }
         | NodeError::Refused { .. }
         | NodeError::Lost { .. }
+        | NodeError::LostBefore { .. }
         | NodeError::NotFlushed { .. }
         | NodeError::DiskFull { .. } => return false,
     };

@@ -41,7 +41,8 @@ use crate::utab::UtabLine;
 /// # Errors
 ///
 /// Before `ready`: whatever kept the node from coming up; nothing is left mounted. After it:
-/// [`NodeError::Lost`] and [`NodeError::NotFlushed`] if not everything that was written reached the volume.
+/// [`NodeError::Lost`], [`NodeError::LostBefore`], [`NodeError::DiskFull`] and [`NodeError::NotFlushed`] if not
+/// everything that was written reached the volume.
 pub fn mount(request: MountRequest, ready: Box<dyn FnOnce()>) -> Result<(), NodeError> {
     let signals = Arc::new(Signals::block().map_err(|source| NodeError::io("block signals", source))?);
     raise_file_limit();
@@ -286,7 +287,7 @@ impl Node {
         let mut homeless = None;
         loop {
             match shell.wait_membership(&[Membership::Joining, Membership::Member], PAUSE_REPORT) {
-                Membership::Left => return homeless.map_or(Ok(()), Err),
+                Membership::Left => return homeless.map_or_else(|| self.judge(), Err),
                 Membership::Lost(reason) => return Err(NodeError::Lost { reason }),
                 Membership::Joining | Membership::Member => {}
             }
@@ -304,6 +305,17 @@ impl Node {
             }
             let text = leaving::lack_of_room(&left).unwrap_or(text);
             log::warn!("leaving takes {} s: {text}", since.elapsed().as_secs());
+        }
+    }
+
+    /// Whether anything was lost before all that was left was flushed. A membership that ended without losses is none.
+    fn judge(&self) -> Result<(), NodeError> {
+        let metrics = &self.shell.metrics;
+        let (changes, files) = (metrics.mutations_lost.get(), metrics.files_lost.get());
+        let (bytes, memberships) = (metrics.content_lost_bytes.get(), metrics.memberships_lost.get());
+        match changes + files + bytes {
+            0 => Ok(()),
+            _ => Err(NodeError::LostBefore { changes, files, bytes, memberships }),
         }
     }
 

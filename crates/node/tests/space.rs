@@ -305,6 +305,7 @@ fn a_disk_that_others_fill_costs_only_what_finds_no_room() {
         fs::read(b.path(&format!("f{}", lost[0]))).unwrap() == written,
         "once closed it can be written again"
     );
-    a.unmount().unwrap();
+    let ended = a.unmount();
+    assert!(matches!(ended, Err(node::NodeError::LostBefore { .. })), "{ended:?}");
     b.unmount().unwrap();
 }

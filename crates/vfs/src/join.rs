@@ -278,8 +278,10 @@ impl Core {
         if !self.live.is_empty() && self.is_flushing_to_leave() {
             return;
         }
-        if !self.live.is_empty() {
-            log::error!("content of {} files could not be stored and is lost", self.live.len());
+        // What failed is counted.
+        let unstored = self.live.values().filter(|live| !live.failed).count();
+        if unstored > 0 {
+            log::error!("content of {unstored} files could not be stored and is lost");
         }
         if let Some(writer) = self.writer.as_mut().filter(|_| !self.departure.writer_closed) {
             writer.close();
@@ -305,8 +307,8 @@ impl Core {
         self.disown();
         self.send(ToMaster::Bye {});
         self.departure.ended = true;
-        if !self.live.is_empty() {
-            let reason = format!("content of {} files could not be stored", self.live.len());
+        if unstored > 0 {
+            let reason = format!("content of {unstored} files could not be stored");
             self.outputs.push_back(Output::Lost(reason));
         }
         self.outputs.push_back(Output::Left);

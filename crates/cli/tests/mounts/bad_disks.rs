@@ -67,6 +67,49 @@ fn a_full_disk_refuses_what_makes_something_and_nothing_else() {
     a.unmount(&lab);
 }
 
+/// Goal: whoever unmounts hears of what was lost before, however long ago. Method: a file that found no room is read on another node.
+#[test]
+fn an_unmount_tells_what_was_lost_before() {
+    let Some(lab) = Lab::without_volume() else { return };
+    let Some(_disk) = Disk::new(&lab) else { return };
+    let (a, b) = (lab.mount_with("a", "commit=300"), lab.mount_with("b", "commit=300"));
+    let content = content();
+    let open = in_memory(&a, &content);
+    fill(&lab);
+    let is_lost = |n: usize| fs::read(b.path(&format!("f{n}"))).expect("read") != content;
+    assert!((0..open.len()).any(is_lost), "the disk is full");
+    lab.sh("rm -f disk/filler disk/rest").expect_success();
+    drop(open);
+    let ended = lab.holdfast(&["umount", "a"]);
+    assert!(
+        ended.code == 1 && ended.err.contains("lost while it was mounted: "),
+        "{}: {}",
+        ended.code,
+        ended.err
+    );
+    b.unmount(&lab);
+}
+
+fn content() -> Vec<u8> {
+    (0..200_000u32).flat_map(u32::to_le_bytes).collect()
+}
+
+/// Files whose content stays in memory until they are closed.
+fn in_memory(a: &Mount, content: &[u8]) -> Vec<File> {
+    let make = |n| {
+        let mut file = File::create(a.path(&format!("f{n}"))).expect("made");
+        content.chunks(40_000).for_each(|piece| file.write_all(piece).expect("there is room"));
+        file
+    };
+    (0..20).map(make).collect()
+}
+
+/// Leaves no room on the disk.
+fn fill(lab: &Lab) {
+    lab.sh("dd if=/dev/zero of=disk/filler bs=64k status=none 2>&1 || dd if=/dev/zero of=disk/rest bs=1k status=none 2>&1 || true")
+        .expect_success();
+}
+
 /// Goal: who unmounts when others have filled the disk is told to make room, and nothing is lost when they do. Method: room goes
 /// after the content was taken in, and comes back while umount waits.
 #[test]
@@ -74,16 +117,9 @@ fn an_unmount_on_a_full_disk_waits_for_room() {
     let Some(lab) = Lab::without_volume() else { return };
     let Some(_disk) = Disk::new(&lab) else { return };
     let a = lab.mount_with("a", "commit=300");
-    let content: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
-    let mut open = Vec::new();
-    for n in 0..20 {
-        // In pieces that stay in memory until the file is closed.
-        let mut file = File::create(a.path(&format!("f{n}"))).expect("made");
-        content.chunks(40_000).for_each(|piece| file.write_all(piece).expect("there is room"));
-        open.push(file);
-    }
-    lab.sh("dd if=/dev/zero of=disk/filler bs=64k status=none 2>&1 || dd if=/dev/zero of=disk/rest bs=1k status=none 2>&1 || true")
-        .expect_success();
+    let content = content();
+    let open = in_memory(&a, &content);
+    fill(&lab);
     drop(open);
     let umount = lab.command(BINARY).args(["umount", "a"]).stderr(Stdio::piped()).spawn().expect("it starts");
     std::thread::sleep(Duration::from_secs(4));
