@@ -55,6 +55,7 @@ impl Core {
     /// durable with these, and the segment is synced when nobody waits.
     fn flush_for_fsync(&mut self, ino: Ino) -> Option<u64> {
         let inos = [ino];
+        self.look_for_room();
         let is_under_way = self.flush_under_way(&inos).is_some();
         let (captures, short) = self.capture_all(&inos, Unstored::Keep);
         let may_log = !is_under_way && short.is_empty() && captures.iter().any(names_segments);
@@ -198,8 +199,14 @@ impl Core {
             self.short_of_segments.insert(ino);
             return None;
         }
+        let dirty = self.live.get(&ino).map_or(0, Live::dirty_bytes);
+        let is_put_off = unstored == Unstored::Keep && dirty > 0 && self.is_put_off(dirty);
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else { return None };
         if live.failed || live.is_captured() {
+            return None;
+        }
+        if is_put_off {
+            self.flush_failed.insert(ino, FsError::NoSpace);
             return None;
         }
         match live.stage(writer, ino) {
@@ -217,6 +224,9 @@ impl Core {
                 let refusal = refusal_of(&error);
                 match unstored {
                     Unstored::Keep => {
+                        if refusal == FsError::NoSpace {
+                            self.note_full();
+                        }
                         if self.flush_failed.insert(ino, refusal).is_none() {
                             log::warn!("content of ino {ino} cannot be stored yet: {error}");
                         }

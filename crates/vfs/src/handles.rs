@@ -266,6 +266,7 @@ impl Core {
                     log::debug!("ino {ino} stays in memory at its close: {error}");
                     if matches!(error, chunk::ChunkError::Full { .. }) {
                         self.flush_failed.insert(ino, FsError::NoSpace);
+                        self.note_full();
                     }
                 }
             }

@@ -15,8 +15,12 @@ pub(crate) struct SpaceCache {
     asked_at: Micros,
     /// Less what is only in memory here.
     pub free_bytes: u64,
+    /// As the store said.
+    pub unused_bytes: u64,
     pub total_bytes: u64,
     pub known: bool,
+    /// Until when storing is put off, since the store was full.
+    full_until: Micros,
     kicked_at: Micros,
     /// Inodes of the volume, and when the master counted them; 0 before it did.
     pub inodes: u64,
@@ -45,10 +49,34 @@ impl Core {
         self.space = SpaceCache {
             asked_at: self.clock.now,
             free_bytes: space.free_bytes.saturating_sub(promised),
+            unused_bytes: space.free_bytes,
             total_bytes: space.total_bytes,
             known: true,
             ..self.space
         };
+    }
+
+    /// The store had no room: what else is to be stored is put off.
+    pub(crate) fn note_full(&mut self) {
+        self.look_at_space();
+        self.space.full_until = self.clock.now + FULL_PAUSE;
+    }
+
+    /// Looks for room that was made since the store was full: for somebody who waits.
+    pub(crate) fn look_for_room(&mut self) {
+        if self.clock.now < self.space.full_until {
+            self.look_at_space();
+        }
+    }
+
+    /// Whether storing so many bytes is put off: the store was full a moment ago, and shows no room for them. A try costs it
+    /// several calls, while everybody waits for the core.
+    pub(crate) fn is_put_off(&mut self, bytes: usize) -> bool {
+        if self.clock.now >= self.space.full_until {
+            return false;
+        }
+        let space = self.space();
+        !space.known || space.unused_bytes < bytes as u64 + FULL_SLACK
     }
 
     /// Bytes that only removals may use.
@@ -103,3 +131,7 @@ const TIGHT_BYTES: u64 = 64 << 20;
 const SPACE_AGE: Micros = Micros::from_millis(100);
 /// The engine writes a change to its journal and again when it sorts it away.
 const LOG_COST: u64 = 2;
+/// How long a store that was full is not tried again unless it shows room.
+const FULL_PAUSE: Micros = Micros(1_000_000);
+/// What storing takes beside the bytes themselves.
+const FULL_SLACK: u64 = 64 << 10;

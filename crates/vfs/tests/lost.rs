@@ -256,6 +256,36 @@ fn what_finds_no_room_is_kept_as_long_as_nobody_else_wants_it() {
     assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 60 * KIB as u64);
 }
 
+/// Each try costs calls to the store with the core locked, and once each file made them in each round.
+#[test]
+fn a_full_store_is_tried_once_a_round_and_has_all_when_there_is_room() {
+    let mut rig = Rig::new();
+    let inos: Vec<Ino> = (0..50).map(|n| rig.create(&format!("f{n}")).0).collect();
+    for ino in &inos {
+        rig.write(*ino, 0, 60 * KIB).unwrap();
+    }
+    rig.store.set_capacity(0);
+    for round in 1..=3 {
+        rig.now = rig.now + Micros(2_000_000);
+        rig.core.handle_timeout(rig.clock());
+        rig.run();
+        assert_eq!(rig.store.losses().failures, round, "one try in round {round}");
+    }
+    assert_eq!(rig.fsync(inos[7]), Err(FsError::NoSpace), "who waits hears of it");
+    assert_eq!(rig.store.losses().failures, 3, "without another try");
+    rig.store.set_capacity(u64::MAX);
+    assert_eq!(rig.fsync(inos[7]), Ok(()), "at once when room is shown");
+    for _ in 0..2 {
+        // Stored, then logged.
+        rig.now = rig.now + Micros(2_000_000);
+        rig.core.handle_timeout(rig.clock());
+        rig.run();
+    }
+    for ino in inos {
+        assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 60 * KIB as u64);
+    }
+}
+
 /// A node that leaves a full disk waits for room: it once threw away what found none at the first try.
 #[test]
 fn leaving_waits_for_room() {
