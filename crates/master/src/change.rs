@@ -294,8 +294,8 @@ impl Master {
 
     fn complete(&mut self, pending: Pending) {
         self.told_everyone.extend(pending.records);
-        for ino in pending.removed {
-            self.trim_orphan(ino);
+        for ino in &pending.removed {
+            self.trim_orphan(*ino);
         }
         match pending.then {
             Then::Answer { node, seq, op, result, changes, told } => {
@@ -306,6 +306,10 @@ impl Master {
         }
         for resource in pending.resources {
             self.table.settle(self.clock.now, resource);
+        }
+        // What was split out because it might be open, and is not.
+        for ino in pending.removed {
+            self.merge_if_free(ino);
         }
     }
 

@@ -370,11 +370,16 @@ impl Cache {
             .entries
             .get(&cookie)
             .is_some_and(|old| old.name_out && old.dirent.name == entry.name && old.dirent.ino == entry.ino);
+        let entry_ino = entry.ino;
         let entry = CachedEntry { dirent: entry.clone(), name_out };
         let weight = entry.weight();
         let replaced = dir.put(cookie, entry);
         if let Some(old) = &replaced {
             self.left.push((old.dirent.ino, Place::Covered(parent, cookie)));
+            // One that is replaced, or that was moved from here: then it has another name.
+            if let (Child::Covered { inode }, true) = (&old.dirent.child, old.dirent.ino != entry_ino) {
+                self.departed.push((old.dirent.ino, Arc::clone(inode)));
+            }
         }
         let old = replaced.as_ref().map_or(0, CachedEntry::weight);
         dir.bytes = dir.bytes + weight - old;

@@ -546,9 +546,10 @@ impl Core {
         for ino in inos {
             let is_covered =
                 matches!(self.place(ino), Place::Covered(p, _) if p == dir) && to == LockMode::Nl;
-            let is_own = self.place(ino) == Place::Own;
+            // One whose record was moved to where nothing is known here may have been told to nobody.
+            let is_uncovered = matches!(self.place(ino), Place::Own | Place::Unknown);
             let Some(known) = self.known.get_mut(&ino) else { continue };
-            if is_covered || is_own && !known.open_told {
+            if is_covered || is_uncovered && !known.open_told {
                 known.open_told = true;
                 if is_covered {
                     known.set_place(Place::Unknown);

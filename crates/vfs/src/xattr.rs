@@ -39,7 +39,7 @@ impl Core {
         check_xattr_name(&name)?;
         let list = self.xattrs(ino, progress)?;
         if name.as_bytes().starts_with(ACL_PREFIX) {
-            self.note_list_told(ino, progress)?;
+            self.note_list_told(ino);
         }
         self.metrics.operations_local.add(OperationKind::Getxattr, 1);
         match list.into_iter().find(|(n, _)| *n == name) {
@@ -49,15 +49,16 @@ impl Core {
     }
 
     /// The kernel keeps access lists beside the attributes, and however long it may keep those: they are taken back with them, or at once.
-    fn note_list_told(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
-        match self.attr_of(ino, progress)?.1 {
-            Keep::Yes => {
+    fn note_list_told(&mut self, ino: Ino) {
+        match self.attr_here(ino) {
+            Some((_, Keep::Yes)) => {
                 self.known.note(ino).attr_out = true;
                 self.note_out(ino);
             }
-            Keep::No => _ = self.invalidate(Purpose::Alone, vec![Invalidation::Attr { ino }], Vec::new()),
+            Some((_, Keep::No)) | None => {
+                self.invalidate(Purpose::Alone, vec![Invalidation::Attr { ino }], Vec::new());
+            }
         }
-        Ok(())
     }
 
     pub(crate) fn try_setxattr(

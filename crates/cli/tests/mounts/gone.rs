@@ -1,12 +1,12 @@
 //! What is removed and still looked at, by descriptors of which the file system is not told.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Mount};
 
 /// Goal: a FIFO, a path held open, and a directory that somebody stands in can be looked at when their names are gone, as on a local
 /// file system; nobody finds them again. Method: each is opened on one mount, and removed there or on the other.
@@ -52,5 +52,81 @@ fn what_is_gone_can_be_looked_at_until_it_is_closed() {
     }
     for mount in [a, b] {
         mount.unmount(&lab);
+    }
+}
+
+/// Goal: a file that one node has open for reading stays readable when another moves it to a directory that only that one knows, and removes it
+/// there. Method: for each way of removing, by a third node that knows the directory or by nobody else; read by descriptor.
+#[test]
+fn a_file_that_was_moved_before_it_was_removed_is_read_to_its_last_close() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b, c) = (lab.mount("a"), lab.mount("b"), lab.mount("c"));
+    for (round, (how, is_known)) in
+        [("unlink", false), ("unlink", true), ("replace", false), ("exchange", false)].into_iter().enumerate()
+    {
+        let at = |mount: &Mount, name: &str| mount.path(&format!("{round}-{name}"));
+        for dir in ["from", "to"] {
+            fs::create_dir(at(&a, dir)).expect("made");
+        }
+        let bytes = vec![round as u8 + 1; 200_000];
+        fs::write(at(&a, "from/file"), &bytes).expect("written");
+        fs::write(at(&a, "to/other"), "other").expect("written");
+        for mount in [&a, &b] {
+            fs::read_dir(at(mount, "from")).expect("listed").count();
+        }
+        let mut reader = File::open(at(&b, "from/file")).expect("opened");
+        match how {
+            "exchange" => {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                let (from, to) = (at(&a, "from/file"), at(&a, "to/other"));
+                rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, flags)
+                    .expect("exchanged");
+                fs::rename(at(&a, "to/other"), at(&a, "to/file")).expect("moved");
+            }
+            _ => fs::rename(at(&a, "from/file"), at(&a, "to/file")).expect("moved"),
+        }
+        if is_known {
+            fs::read_dir(at(&c, "to")).expect("listed").count();
+        }
+        match how {
+            "replace" => fs::rename(at(&a, "to/other"), at(&a, "to/file")).expect("replaced"),
+            _ => fs::remove_file(at(&a, "to/file")).expect("removed"),
+        }
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap_or_else(|error| panic!("{how}, {is_known}: {error}"));
+        assert!(read == bytes, "{how}, {is_known}");
+        assert_eq!(reader.metadata().expect("there").nlink(), 0, "{how}, {is_known}");
+    }
+    for mount in [a, b, c] {
+        mount.unmount(&lab);
+    }
+}
+
+#[test]
+fn what_a_rename_replaced_can_be_looked_at_until_it_is_closed() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    for (round, replacer) in [&a, &b].into_iter().enumerate() {
+        for mount in [&a, &b] {
+            fs::read_dir(&mount.root).expect("listed").count();
+        }
+        let names = ["fifo", "file"].map(|name| format!("{name}{round}"));
+        lab.sh(&format!("mkfifo {}", a.path(&names[0]).display())).expect_success();
+        fs::write(a.path(&names[1]), "content").expect("written");
+        let held = names.map(|name| {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let file: File = rustix::fs::open(a.path(&name), flags, Mode::empty()).expect("opened").into();
+            (file.metadata().expect("there"), file, name)
+        });
+        for (before, file, name) in held {
+            fs::write(replacer.path("new"), "new").expect("written");
+            fs::rename(replacer.path("new"), replacer.path(&name)).expect("replaced");
+            let after = file.metadata().unwrap_or_else(|error| panic!("round {round}, {name}: {error}"));
+            assert_eq!(
+                (after.ino(), after.mode(), after.nlink()),
+                (before.ino(), before.mode(), 0),
+                "{name}"
+            );
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! rename and renameat2, by the rules of rename(2), renameat2(2) and `linux:fs/namei.c`.
 
-use types::{Ino, LockMode, Name, ResourceId};
+use types::{Ino, LockMode, Name, NodeId, ResourceId};
 
 use super::parent::Parent;
 use super::removal::{self, Removal};
@@ -152,6 +152,9 @@ impl<V: View> Move<'_, V> {
         attr.ctime = self.context.now;
         let has_one_name = attr.kind == FileKind::Directory || attr.nlink == 1;
         attr.parent = if has_one_name { parent } else { Ino(0) };
+        if self.may_be_open_elsewhere(&subject, parent) {
+            return subject.into_split_changes_at(parent, cookie, name.clone());
+        }
         let entry = Dirent { name: name.clone(), ino, child: subject.child() };
         let mut changes = vec![Change::PutEntry { parent, cookie, entry }];
         match subject.place {
@@ -159,6 +162,16 @@ impl<V: View> Move<'_, V> {
             Place::Directory | Place::Own => changes.extend(subject.into_changes(Halves::Attr)),
         }
         changes
+    }
+
+    /// Whether another node may have a covered file open by its right to the directory that the file leaves. By the right to the new one the
+    /// file could be removed without its being asked: so the file gets tokens of its own.
+    fn may_be_open_elsewhere(&self, subject: &Subject, parent: Ino) -> bool {
+        let leaves = matches!(subject.place, Place::Entry { parent: old, .. } if old != parent);
+        let is_others = |node: &NodeId| *node != self.context.node;
+        leaves
+            && subject.inode.attr.kind == FileKind::File
+            && self.view.open_holders(subject.ino).iter().any(is_others)
     }
 
     /// Refuses to move a directory into or below itself.

@@ -130,19 +130,25 @@ impl Subject {
     /// The changes that write the names' half where it stands, and of a covered inode first move the whole
     /// record out of its entry.
     pub(super) fn into_split_changes(self) -> Vec<Change> {
-        let ino = self.ino;
-        match self.place {
+        match &self.place {
             Place::Entry { parent, cookie, name } => {
-                let child = Child::Own { kind: self.inode.attr.kind };
-                let uncount = self.inode.uncount();
-                vec![
-                    Change::PutEntry { parent, cookie, entry: Dirent { name, ino, child } },
-                    Change::PutAttr { ino, attr: self.inode.attr },
-                    Change::PutContent { ino, content: self.inode.content },
-                    uncount,
-                ]
+                let (parent, cookie, name) = (*parent, *cookie, name.clone());
+                self.into_split_changes_at(parent, cookie, name)
             }
             Place::Directory | Place::Own => self.into_changes(Halves::Attr),
         }
+    }
+
+    /// The changes that move the whole record of a covered inode out of its entry, which becomes this one.
+    pub(super) fn into_split_changes_at(self, parent: Ino, cookie: Cookie, name: Name) -> Vec<Change> {
+        let ino = self.ino;
+        let child = Child::Own { kind: self.inode.attr.kind };
+        let uncount = self.inode.uncount();
+        vec![
+            Change::PutEntry { parent, cookie, entry: Dirent { name, ino, child } },
+            Change::PutAttr { ino, attr: self.inode.attr },
+            Change::PutContent { ino, content: self.inode.content },
+            uncount,
+        ]
     }
 }
