@@ -115,6 +115,14 @@ impl<D: Driver + 'static> Handler for Server<D> {
                 Turn::Never => return call.finish(driver.metrics(), Answer::Error(Errno::AGAIN)),
             }
         }
+        // On its way to a file that a look is taken at: whom that waits for may be waiting for the answer that the look is for.
+        if let (Operation::Getattr { .. }, Some(catch_up)) = (&operation, driver.catch_up())
+            && Ino(request.header.nodeid) == Ino::ROOT
+            && catch_up.is_looking(call.pid())
+            && let Some(attr) = driver.with_core(|core, _| core.root_told())
+        {
+            return finish(driver, call, Reply::Attr(attr, Keep::No));
+        }
         if let (Operation::Lookup { name }, Some(catch_up)) = (&operation, driver.catch_up())
             && name.as_bytes() == b"."
             && catch_up.is_looking(call.pid())

@@ -3,7 +3,7 @@
 //!
 //! Invariants: no two granted locks of one kind on one file overlap unless both are shared or of one owner;
 //! fcntl waiters of a file are served in the order they came, except that one who could not be served does not
-//! hold up those it does not conflict with. Nobody waits for a lock that merely waits where that could close a
+//! hold up those it does not conflict with, and that one whom those before it wait for goes before them. Nobody waits for a lock that merely waits where that could close a
 //! circle: with fcntl such waiting counts when circles are looked for, and flock, where nobody looks, has none.
 
 mod coverage;
@@ -75,7 +75,7 @@ impl AppLocks {
         let is_free = file.granted.conflict(node, &lock).is_none();
         // Who does not wait takes no turn: fcntl(2) refuses F_SETLK for locks that are held, not for those awaited.
         let must_queue = wait && file.is_overtaking(node, &lock);
-        if is_free && (!must_queue || self.would_deadlock(node, &lock)) {
+        if is_free && (!must_queue || self.would_deadlock(node, &lock, usize::MAX)) {
             if let Some(file) = self.files.get_mut(&lock.ino) {
                 file.granted.take(node, lock);
             }
@@ -84,13 +84,28 @@ impl AppLocks {
         if !wait {
             return Outcome::Refused(FsError::WouldBlock);
         }
-        if lock.kind == LockKind::Posix && self.would_deadlock(node, &lock) {
-            return Outcome::Refused(FsError::Deadlock);
+        let waiting = Waiting { node, request, lock };
+        if lock.kind == LockKind::Flock || !self.would_deadlock(node, &lock, usize::MAX) {
+            self.wait_at(usize::MAX, waiting);
+            return Outcome::Waiting;
+        }
+        // There is no circle yet where it would be one of turns: who has something that others wait for goes before them.
+        let front = self.files.get(&lock.ino).map_or(0, |file| file.front_for(node, &lock));
+        self.wait_at(front, waiting);
+        if !self.would_deadlock(node, &lock, front) {
+            return Outcome::Waiting;
         }
         if let Some(file) = self.files.get_mut(&lock.ino) {
-            file.waiting.push_back(Waiting { node, request, lock });
+            file.waiting.remove(front);
         }
-        Outcome::Waiting
+        Outcome::Refused(FsError::Deadlock)
+    }
+
+    fn wait_at(&mut self, place: usize, waiting: Waiting) {
+        if let Some(file) = self.files.get_mut(&waiting.lock.ino) {
+            file.waiting.insert(place.min(file.waiting.len()), waiting);
+        }
+        self.contended.insert(waiting.lock.ino);
     }
 
     /// Gives up a range. Returns the requests that are granted by it.
@@ -200,8 +215,8 @@ impl AppLocks {
         }
     }
 
-    /// Whether waiting for `lock` would close a circle: its holders wait, in turn, for this owner.
-    fn would_deadlock(&self, node: NodeId, lock: &ByteLock) -> bool {
+    /// Whether waiting for `lock` behind the first `ahead` of those who wait closes a circle: its holders wait, in turn, for this owner.
+    fn would_deadlock(&self, node: NodeId, lock: &ByteLock, ahead: usize) -> bool {
         let start: Holder = (node, lock.owner);
         // Most who wait have nothing that anybody could wait for.
         if !self.files.values().any(|file| file.is_of(start)) {
@@ -217,7 +232,7 @@ impl AppLocks {
         }
         let mut seen: BTreeSet<Holder> = BTreeSet::new();
         let mut next: Vec<Holder> = match self.files.get(&lock.ino) {
-            Some(file) => file.in_way(node, lock, file.waiting.len()),
+            Some(file) => file.in_way(node, lock, ahead),
             None => Vec::new(),
         };
         while let Some(holder) = next.pop() {
@@ -253,6 +268,20 @@ mod tests {
     fn lock(owner: u64, exclusive: bool, start: u64, end: u64) -> ByteLock {
         let kind = LockKind::Posix;
         ByteLock { ino: Ino(9), kind, owner: LockOwner(owner), pid: 1, exclusive, start, end }
+    }
+
+    /// As on other file systems: a reader that wants to write is not refused because somebody else queues to write.
+    #[test]
+    fn whoever_holds_what_others_wait_for_waits_before_them() {
+        let mut locks = AppLocks::default();
+        for (node, request) in [(A, 1), (B, 2)] {
+            assert_eq!(locks.set(node, request, lock(1, false, 0, 10), true).0, Outcome::Granted);
+        }
+        assert_eq!(locks.set(C, 3, lock(1, true, 0, 10), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(A, 4, lock(1, true, 0, 10), true).0, Outcome::Waiting, "B waits for nobody");
+        assert_eq!(locks.set(B, 5, lock(1, true, 0, 10), true).0, Outcome::Refused(FsError::Deadlock));
+        assert_eq!(locks.unset(B, &lock(1, false, 0, 10)), [(A, 4)]);
+        assert_eq!(locks.unset(A, &lock(1, false, 0, 10)), [(C, 3)]);
     }
 
     #[test]

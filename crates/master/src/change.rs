@@ -297,6 +297,7 @@ impl Master {
         for ino in &pending.removed {
             self.trim_orphan(*ino);
         }
+        let is_rename = matches!(&pending.then, Then::Answer { op: Op::Rename { .. }, .. });
         match pending.then {
             Then::Answer { node, seq, op, result, changes, told } => {
                 self.answer_ship(node, seq, &op, result, changes, told);
@@ -308,7 +309,7 @@ impl Master {
             self.table.settle(self.clock.now, resource);
         }
         // What was split out because it might be open, and is not.
-        for ino in pending.removed {
+        for ino in pending.removed.into_iter().filter(|_| is_rename) {
             self.merge_if_free(ino);
         }
     }

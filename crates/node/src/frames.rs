@@ -138,8 +138,12 @@ impl FrameWriter {
             match self.write_now(&frame) {
                 Ok(written) if written == frame.len() => return Ok(()),
                 Ok(written) => drop(frame.drain(..written)),
-                Err(_) => {
+                Err(error) => {
                     state.end = End::Closed;
+                    self.changed.notify_all();
+                    // Whoever reads hears of it by that: part of a frame may have gone out.
+                    log::debug!("a frame cannot be sent: {error}");
+                    let _ = self.stream.shutdown(Shutdown::Both);
                     return Err(SendError::Closed);
                 }
             }

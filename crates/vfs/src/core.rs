@@ -119,6 +119,8 @@ pub struct Core {
     pub(crate) lock_calls: BTreeMap<u64, LockCall>,
     /// Files that answer EIO, by how many handles from before the membership ended.
     pub(crate) broken: FxHashMap<Ino, u32>,
+    /// What the kernel was told of the root last.
+    pub(crate) root_told: Option<crate::request::Attr>,
     /// Directories of which a membership that has ended took names or other changes along, and files of which content was lost while
     /// nobody here had them open for writing. Their next fsync says so.
     pub(crate) untold: BTreeSet<Ino>,
@@ -278,6 +280,7 @@ impl Core {
             lock_calls: BTreeMap::new(),
             closes: crate::lockop::Closes::default(),
             broken: FxHashMap::default(),
+            root_told: None,
             untold: BTreeSet::new(),
             names_again: VecDeque::new(),
             linger: BTreeSet::new(),
@@ -331,7 +334,12 @@ impl Core {
         self.clock = clock;
         let Some(parked) = self.parked.get(&id) else { return };
         match parked.key {
-            WaitKey::Lock(request) => self.cancel_lock(request),
+            // Others are answered soon, and no program expects a signal to end them.
+            WaitKey::Lock(request) => {
+                if cause == Interrupt::Death || self.is_waiting_for_lock(request) {
+                    self.cancel_lock(request);
+                }
+            }
             WaitKey::Ship(_) => {}
             WaitKey::Want(_)
             | WaitKey::Fetch(_)
@@ -353,7 +361,9 @@ impl Core {
                     && parked.progress.ship.is_some();
                 let must_finish =
                     is_made || matches!(parked.request, Request::Release { .. } | Request::Flush { .. });
-                if cause == Interrupt::Death && !is_done && !must_finish {
+                // The kernel says so once: the wait for a lock may begin after this one.
+                let is_for_lock = matches!(parked.request, Request::SetLock { wait: true, .. });
+                if (cause == Interrupt::Death || is_for_lock) && !is_done && !must_finish {
                     self.unpark(id);
                     self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Interrupted)));
                 }

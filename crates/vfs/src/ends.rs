@@ -343,6 +343,15 @@ impl Core {
         if let Some(known) = self.known.get_mut(&attr.ino) {
             known.end.tell(attr.size, now);
         }
+        if attr.ino == Ino::ROOT {
+            self.root_told = Some(*attr);
+        }
+    }
+
+    /// The attributes of the root that the kernel was told last, which it may be told again at any time if it keeps them for no longer than for
+    /// that.
+    pub fn root_told(&self) -> Option<Attr> {
+        self.root_told
     }
 
     /// A read from `offset` on was answered that met the end of the file: the kernel may take an earlier end from it.

@@ -157,7 +157,13 @@ impl Core {
         if matches!(progress.lock, Some((_, Some(_)))) {
             progress.lock = None;
         }
-        if let Some(owner) = flock.filter(|owner| self.has_locks(ino, LockKind::Flock, *owner)) {
+        // The kernel names an open file by where it was in its memory, where another may be by now: whose lock was taken through another
+        // handle is not this one.
+        let is_its = |owner: &LockOwner| {
+            self.closes.lock_handles.get(&(ino, *owner)).is_none_or(|through| *through == handle)
+        };
+        let flock = flock.filter(|owner| self.has_locks(ino, LockKind::Flock, *owner) && is_its(owner));
+        if let Some(owner) = flock {
             self.drop_locks(ino, LockKind::Flock, owner, progress)?;
         }
         // Of open-file-description locks no FLUSH names the owner.

@@ -15,7 +15,7 @@ use crate::wait::{LockAnswer, Progress, Step, Try, WaitKey};
 /// What closing files does to locks.
 #[derive(Debug, Default)]
 pub(crate) struct Closes {
-    /// Through which open file an owner last took an fcntl lock.
+    /// Through which open file an owner last took a lock.
     pub lock_handles: BTreeMap<(Ino, LockOwner), HandleId>,
     /// Questions of this connection about closes that are not answered.
     pub asked: BTreeSet<u64>,
@@ -43,9 +43,7 @@ impl Core {
         }
         // Who locks a file before looking at it is shown what those did who had the lock before.
         self.unlearn(lock.ino);
-        if lock.kind == LockKind::Posix {
-            self.closes.lock_handles.insert((lock.ino, lock.owner), handle);
-        }
+        self.closes.lock_handles.insert((lock.ino, lock.owner), handle);
         Ok(Reply::Done)
     }
 
@@ -129,6 +127,12 @@ impl Core {
                 Err(Step::Wait(WaitKey::Lock(request)))
             }
         }
+    }
+
+    /// Whether a question waits until a lock is free, and is not just on its way.
+    pub(crate) fn is_waiting_for_lock(&self, request: u64) -> bool {
+        let call = self.lock_calls.get(&request);
+        call.is_some_and(|call| matches!(call.op, LockOp::Set { wait: true, .. }))
     }
 
     /// Who asked waits no more. The kernel says so once: what the master is told may be lost with it.

@@ -491,7 +491,7 @@ impl Server {
     /// Keeps entries free for requests to come.
     fn see_to_entries(&mut self) -> io::Result<()> {
         self.retry_at = self.retry_at.filter(|at| *at > Instant::now());
-        if self.free < self.alive / 2
+        if (self.free < self.alive / 2 || self.free == 0)
             && self.alive < ENTRIES_MAX
             && self.retry_at.is_none()
             && self.shared.is_active()

@@ -48,6 +48,11 @@ impl File {
         self.granted.in_way(node, lock).chain(waiting.map(|w| (w.node, w.lock.owner))).collect()
     }
 
+    /// Before the first of those who wait that keeps a lock from being granted.
+    pub fn front_for(&self, node: NodeId, lock: &ByteLock) -> usize {
+        self.waiting.iter().position(|w| keeps_back(w, node, lock)).unwrap_or(self.waiting.len())
+    }
+
     /// Whether granting `lock` now would pass by one that waits for it.
     pub fn is_overtaking(&self, node: NodeId, lock: &ByteLock) -> bool {
         self.waiting.iter().any(|w| keeps_back(w, node, lock))
@@ -160,7 +165,9 @@ impl Granted {
             let kept: Vec<ByteLock> = within(locks, known).copied().collect();
             for lock in kept {
                 let (start, end) = (lock.start.max(known.start), lock.end.min(known.end));
-                self.take(node, ByteLock { start, end, ..lock });
+                // What a node was granted and has not heard of, it gave up.
+                let exclusive = lock.exclusive && known.exclusive;
+                self.take(node, ByteLock { start, end, exclusive, ..lock });
             }
         }
     }

@@ -43,8 +43,8 @@ impl Model {
         held.map(|(n, l)| (*n, l.owner)).chain(waits.map(|(n, _, l)| (*n, l.owner))).collect()
     }
 
-    fn is_circle(&self, node: NodeId, lock: &ByteLock) -> bool {
-        let mut next = self.in_way(node, lock, self.waiting.len());
+    fn is_circle(&self, node: NodeId, lock: &ByteLock, ahead: usize) -> bool {
+        let mut next = self.in_way(node, lock, ahead);
         let mut seen = BTreeSet::new();
         while let Some(holder) = next.pop() {
             if holder == (node, lock.owner) {
@@ -83,7 +83,7 @@ impl Model {
             self.cut(node, &lock);
         }
         let is_turn = !wait || !self.is_kept_back(node, &lock, self.waiting.len());
-        if self.is_free(node, &lock) && (is_turn || self.is_circle(node, &lock)) {
+        if self.is_free(node, &lock) && (is_turn || self.is_circle(node, &lock, self.waiting.len())) {
             self.cut(node, &lock);
             self.granted.push((node, lock));
             return Outcome::Granted;
@@ -91,11 +91,19 @@ impl Model {
         if !wait {
             return Outcome::Refused(FsError::WouldBlock);
         }
-        if lock.kind == LockKind::Posix && self.is_circle(node, &lock) {
-            return Outcome::Refused(FsError::Deadlock);
+        let end = self.waiting.len();
+        if lock.kind == LockKind::Flock || !self.is_circle(node, &lock, end) {
+            self.waiting.push((node, request, lock));
+            return Outcome::Waiting;
         }
-        self.waiting.push((node, request, lock));
-        Outcome::Waiting
+        let keeps_back = |(n, _, l): &(NodeId, u64, ByteLock)| conflicts((node, &lock), (*n, l));
+        let front = self.waiting.iter().position(keeps_back).unwrap_or(end);
+        self.waiting.insert(front, (node, request, lock));
+        if !self.is_circle(node, &lock, front) {
+            return Outcome::Waiting;
+        }
+        self.waiting.remove(front);
+        Outcome::Refused(FsError::Deadlock)
     }
 
     /// Of one file, or of all.
