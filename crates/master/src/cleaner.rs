@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     list: BTreeSet<SegmentId>,
     /// When those files are looked for again.
     due: Micros,
+    /// Since when they are being looked for.
+    begun: Option<Micros>,
 }
 
 /// Where a file's content is.
@@ -139,6 +141,7 @@ impl Master {
             self.look_again();
             if everywhere {
                 self.shared.due = self.clock.now + PAUSE_EVERYWHERE;
+                self.shared.begun = Some(self.clock.now);
             }
             self.outputs.push_back(Output::FindFiles { list: victims.iter().copied().collect(), everywhere });
             self.cleaner = Cleaner::Finding { victims };
@@ -148,6 +151,11 @@ impl Master {
     /// What [`Output::FindFiles`] asked for: files, and offsets in them, that the segments were written for.
     pub fn files_found(&mut self, clock: Clock, files: &BTreeSet<(Ino, u64)>) {
         self.clock = clock;
+        if let Some(begun) = self.shared.begun.take() {
+            // Of little metadata it costs little: more may have died since it began.
+            let pause = clock.now.since(begun).0.saturating_mul(READING_SHARE);
+            self.shared.due = clock.now + Micros(pause).clamp(PAUSE_EVERYWHERE_MIN, PAUSE_EVERYWHERE);
+        }
         if let Cleaner::Finding { victims } = std::mem::take(&mut self.cleaner) {
             let mut pages: BTreeMap<Ino, BTreeSet<u64>> = BTreeMap::new();
             for (ino, offset) in files {
@@ -410,8 +418,11 @@ fn replace(map: &mut ExtentMap, copy: &Copied, deltas: &mut chunk::LiveDeltas) -
 const COPY_BYTES: u64 = 32 << 20;
 /// The same where all the metadata is read for it.
 const COPY_BYTES_EVERYWHERE: u64 = 256 << 20;
-/// Between two rounds for which all the metadata is read.
+/// Between two rounds for which all the metadata is read, at most and at least.
 const PAUSE_EVERYWHERE: Micros = Micros::from_millis(300_000);
+const PAUSE_EVERYWHERE_MIN: Micros = Micros::from_millis(5_000);
+/// Of the time between, no more than one part of so many is spent with reading.
+const READING_SHARE: u64 = 200;
 /// Extents of the pages that are re-pointed at once, about.
 const REPOINT_EXTENTS: usize = 4096;
 const SHORTEST_SEGMENT: u64 = 1 << 20;

@@ -151,6 +151,11 @@ impl View for MasterView<'_> {
         self.store.open_holders(ino)
     }
 
+    fn loses_sight(&self, ino: Ino, dir: Ino) -> bool {
+        let reads = |node: &NodeId| self.table.mode(*node, ResourceId::dir(dir)) != LockMode::Nl;
+        self.store.open_holders(ino).iter().any(|node| *node != self.node && !reads(node))
+    }
+
     fn spilled_xattrs(&self, ino: Ino) -> Result<Vec<(Name, Box<[u8]>)>, ViewError> {
         self.store.spilled_xattrs(ino)
     }

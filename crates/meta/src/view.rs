@@ -85,6 +85,13 @@ pub trait View {
     /// Nodes that have, or may have, the inode open now.
     fn open_holders(&self, ino: Ino) -> Vec<NodeId>;
 
+    /// Whether a node other than the asking one may have a covered inode open that is moved to `dir`, and has no right there: it would be asked
+    /// by nobody who removes the inode from there.
+    fn loses_sight(&self, ino: Ino, dir: Ino) -> bool {
+        let _ = (ino, dir);
+        false
+    }
+
     /// Spilled extended attributes of `ino`, covered by `placement`'s resource.
     fn spilled_xattrs(&self, ino: Ino) -> Result<XattrList, ViewError>;
 

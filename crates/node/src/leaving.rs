@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use vfs::Snapshot;
 
-/// Patience with what is not flushed: it ends when for [`PATIENCE`] nothing has moved, and no call was under way that it waits for.
+/// Patience with what is not flushed: it ends when for [`PATIENCE`] nothing has moved, and no call was under way that it waits for; and after
+/// [`PATIENCE_MOST`] without anything moving in any case, as calls may be for others.
 ///
 /// A call cannot be called off, and the node's end would wait for it as well.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub(crate) struct Patience {
     /// What was left when something last moved.
     left: Option<Left>,
     moved: Instant,
+    /// The same, or when a call was last under way.
+    at_work: Instant,
 }
 
 /// What is not flushed.
@@ -43,15 +46,19 @@ impl Left {
 
 impl Patience {
     pub fn begin(now: Instant) -> Self {
-        Self { left: None, moved: now }
+        Self { left: None, moved: now, at_work: now }
     }
 
     /// Takes in how things stand. Returns whether to give up.
     pub fn is_over(&mut self, now: Instant, left: Left, calls: Calls) -> bool {
-        if self.left != Some(left) || calls == Calls::UnderWay {
+        if self.left != Some(left) {
             (self.left, self.moved) = (Some(left), now);
         }
-        now.duration_since(self.moved) >= PATIENCE
+        if calls == Calls::UnderWay {
+            self.at_work = now;
+        }
+        let is_idle = now.duration_since(self.moved.max(self.at_work)) >= PATIENCE;
+        is_idle || now.duration_since(self.moved) >= PATIENCE_MOST
     }
 }
 
@@ -65,6 +72,8 @@ pub(crate) fn lack_of_room(snapshot: &Snapshot) -> Option<String> {
 
 /// How long nothing may move.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The same with calls under way.
+pub(crate) const PATIENCE_MOST: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
@@ -90,7 +99,7 @@ mod tests {
 
     #[test]
     fn leaving_goes_on_while_a_call_is_under_way() {
-        assert_eq!(looks_until_over(1_000, |_| (LEFT, Calls::UnderWay)), None);
+        assert_eq!(looks_until_over(1_000, |_| (LEFT, Calls::UnderWay)), Some(120), "of others, perhaps");
         let until = |look| if look < 100 { Calls::UnderWay } else { Calls::None };
         assert_eq!(looks_until_over(1_000, |look| (LEFT, until(look))), Some(99 + 12));
     }

@@ -283,11 +283,19 @@ impl Node {
         shell.call_core(|core, clock| core.leave(clock));
         let since = Instant::now();
         let mut patience = Patience::begin(since);
-        // What there was no room for in the end.
-        let mut homeless = None;
+        // Files that there was no room for in the end, and the bytes that had been lost before that.
+        let mut homeless: Option<(u64, u64)> = None;
+        let lost = || shell.metrics.content_lost_bytes.get();
         loop {
             match shell.wait_membership(&[Membership::Joining, Membership::Member], PAUSE_REPORT) {
-                Membership::Left => return homeless.map_or_else(|| self.judge(), Err),
+                Membership::Left => {
+                    return match homeless {
+                        Some((files, before)) if lost() > before => {
+                            Err(NodeError::DiskFull { files, bytes: lost() - before })
+                        }
+                        Some(_) | None => self.judge(),
+                    };
+                }
                 Membership::Lost(reason) => return Err(NodeError::Lost { reason }),
                 Membership::Joining | Membership::Member => {}
             }
@@ -298,7 +306,7 @@ impl Node {
                 if homeless.is_some() || !left.lacks_room {
                     return Err(NodeError::NotFlushed { reason: text });
                 }
-                homeless = Some(NodeError::DiskFull { files, bytes: left.unstored_bytes });
+                homeless = Some((files, lost()));
                 patience = Patience::begin(Instant::now());
                 shell.call_core(|core, clock| core.leave_rest(clock));
                 continue;

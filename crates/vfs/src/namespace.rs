@@ -136,7 +136,7 @@ impl Core {
         let exchanged = self.cached_child(new_parent, &new_name).filter(|_| mode == RenameMode::Exchange);
         let named: Vec<Ino> = moved.into_iter().chain(exchanged).collect();
         if moved.is_none() {
-            self.flush_any_named(&named, progress)?;
+            self.flush_any_named([parent, new_parent], progress)?;
         }
         self.flush_before_naming(&named, progress)?;
         for ino in moved.into_iter().chain(exchanged).filter(|_| parent != new_parent) {
@@ -458,16 +458,28 @@ impl Core {
         Ok(())
     }
 
-    /// The same where it is not known here which file is named, as its directory was given back since the kernel looked there: it may be
-    /// any that has its content under a right of its own.
-    fn flush_any_named(&mut self, named: &[Ino], progress: &mut Progress) -> Try<()> {
-        if progress.ship.is_some() || std::mem::replace(&mut progress.flushed, true) {
+    /// The same where it is not known here which file in one of these directories is named, as they were given back since the kernel looked there:
+    /// it may be any that has its content under a right of its own.
+    fn flush_any_named(&mut self, dirs: [Ino; 2], progress: &mut Progress) -> Try<()> {
+        if progress.ship.is_some() {
             return Ok(());
         }
-        let is_own = |ino: &Ino| !matches!(self.place(*ino), Place::Covered(..));
-        let files: Vec<Ino> = self.live.keys().copied().filter(is_own).chain(named.iter().copied()).collect();
-        match self.flush(&files) {
-            Some(job) => Err(Step::Wait(WaitKey::Flush(job))),
+        let may_be_named = |ino: &Ino| match self.place(*ino) {
+            Place::Covered(..) => false,
+            Place::Own | Place::Unknown => {
+                let attr = self.cache.owns.get(ino).and_then(|own| own.attr.as_ref());
+                attr.is_none_or(|attr| attr.nlink > 0 && (attr.parent.0 == 0 || dirs.contains(&attr.parent)))
+            }
+        };
+        let files: Vec<Ino> = self.live.keys().copied().filter(may_be_named).collect();
+        if !progress.flushed
+            && let Some(job) = self.flush(&files)
+        {
+            progress.flushed = true;
+            return Err(Step::Wait(WaitKey::Flush(job)));
+        }
+        match files.into_iter().find_map(|ino| self.unstored(ino)) {
+            Some(refusal) => Err(refusal.into()),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! rename and renameat2, by the rules of rename(2), renameat2(2) and `linux:fs/namei.c`.
 
-use types::{Ino, LockMode, Name, NodeId, ResourceId};
+use types::{Ino, LockMode, Name, ResourceId};
 
 use super::parent::Parent;
 use super::removal::{self, Removal};
@@ -164,14 +164,11 @@ impl<V: View> Move<'_, V> {
         changes
     }
 
-    /// Whether another node may have a covered file open by its right to the directory that the file leaves. By the right to the new one the
-    /// file could be removed without its being asked: so the file gets tokens of its own.
+    /// Whether another node may have a covered file open by its right to the directory that the file leaves, and not be asked when it is removed by
+    /// the right to the new one: so the file gets tokens of its own.
     fn may_be_open_elsewhere(&self, subject: &Subject, parent: Ino) -> bool {
         let leaves = matches!(subject.place, Place::Entry { parent: old, .. } if old != parent);
-        let is_others = |node: &NodeId| *node != self.context.node;
-        leaves
-            && subject.inode.attr.kind == FileKind::File
-            && self.view.open_holders(subject.ino).iter().any(is_others)
+        leaves && subject.inode.attr.kind == FileKind::File && self.view.loses_sight(subject.ino, parent)
     }
 
     /// Refuses to move a directory into or below itself.
