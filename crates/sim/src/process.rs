@@ -795,9 +795,8 @@ impl Process {
     async fn sync(&self, ino: u64) -> bool {
         let fsync = || Request::Fsync { ino: Ino(ino) };
         let mut found = self.done(fsync()).await;
-        let is_directory = ino == 1 || self.kind(ino) == FileKind::Directory;
-        if is_directory && found == Err(FsError::Io) {
-            // What a membership that ended took along is told once.
+        if found == Err(FsError::Io) {
+            // What was lost while nobody wrote here, or with a membership that ended, is told once.
             found = self.done(fsync()).await;
         }
         match found {
