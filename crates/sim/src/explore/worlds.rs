@@ -154,6 +154,7 @@ fn plots() -> Vec<Plot> {
         ),
         ("rename-one-file", vec![vec![Rename(D, "a", E, "x")], vec![Rename(D, "a", D, "y")]], deaths()),
         ("unlink-open", vec![vec![Unlink(D, "a")], read()], deaths()),
+        ("move-unlink-open", vec![vec![Rename(D, "a", E, "x"), Unlink(E, "x")], read()], deaths()),
         ("write-read", vec![write("ww"), read()], deaths()),
         ("append-append", vec![append("pp"), append("qq")], deaths()),
         (
