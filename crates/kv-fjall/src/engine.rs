@@ -3,8 +3,7 @@
 //! Lock order: `syncer`, then `writer`. Neither is taken by a read. `failed` is a leaf.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
@@ -24,6 +23,7 @@ use crate::{
     ahead::Ahead,
     failure::{During, explain_background, guarded},
     journal::JournalSync,
+    lock::VolumeLock,
     manifest, open, retire,
 };
 
@@ -48,7 +48,7 @@ pub struct FjallEngine {
     fence: FileWitness,
     /// The first failure of a write. Never cleared.
     failed: Mutex<Option<Failed>>,
-    _lock: File,
+    _lock: VolumeLock,
 }
 
 struct Syncer {

@@ -34,6 +34,7 @@ mod ahead;
 mod engine;
 mod failure;
 mod journal;
+mod lock;
 mod manifest;
 mod open;
 mod options;

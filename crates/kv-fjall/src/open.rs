@@ -1,7 +1,7 @@
 //! Opening: what must be there, what the journals hold, then fjall, then the claim.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File},
     io,
     path::{Path, PathBuf},
 };
@@ -14,6 +14,7 @@ use crate::{
     ahead::Ahead,
     failure::{During, guarded},
     journal::{self, Contents},
+    lock::VolumeLock,
     manifest,
 };
 
@@ -25,13 +26,13 @@ pub(crate) struct Opened {
     pub witness: FileWitness,
     pub last: Seq,
     pub ahead: Ahead,
-    pub lock: File,
+    pub lock: VolumeLock,
 }
 
 pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened> {
     let io_error = |what, path: &Path, source| EngineError::write(what, path, source);
     create(dir).map_err(|source| io_error("creating the volume", dir, source))?;
-    let lock = lock(&dir.join("lock"))?;
+    let lock = VolumeLock::acquire(&dir.join("lock"))?;
     check_marker(&dir.join(DAMAGED))?;
     let engine_dir = engine_dir(dir);
     let mut witness = open_witness(dir, &engine_dir)?;
@@ -108,19 +109,6 @@ fn sync_names(dir: &Path, engine_dir: &Path) -> Result<()> {
             .map_err(|source| EngineError::write("syncing a directory", path, source))?;
     }
     Ok(())
-}
-
-fn lock(path: &Path) -> Result<File> {
-    let fail = |source| EngineError::write("locking", path, source);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fail)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let what = format!("{} is locked by another process or handle", path.display());
-            Err(EngineError::Unavailable { what, source: None })
-        }
-        Err(TryLockError::Error(source)) => Err(fail(source)),
-    }
 }
 
 fn check_marker(path: &Path) -> Result<()> {

@@ -186,6 +186,10 @@ impl Core {
             && (access.base.0 == content.atime || access.seen == content.atime)
         {
             content.atime = access.atime;
+            // What was changed since the capture stays over the record, and is shown in its place.
+            if let Some(live) = self.live.get_mut(&ino) {
+                live.atime = access.atime;
+            }
         }
     }
 

@@ -17,8 +17,15 @@ use crate::volume_dir::{LOCK_FILE, Volume};
 /// Proof that this process is the volume's only master. Dropping it gives the place up.
 #[derive(Debug)]
 pub struct MasterLock {
-    /// Holds the lock as long as it is open.
-    _file: File,
+    file: File,
+}
+
+impl Drop for MasterLock {
+    /// Unlocks, rather than closes: a child between fork and exec has a copy of the descriptor, and with it the lock.
+    fn drop(&mut self) {
+        // Where this fails, closing does it as soon as there is no copy.
+        _ = self.file.unlock();
+    }
 }
 
 impl Volume {
@@ -41,7 +48,7 @@ impl Volume {
                 return Err(VolumeError::io("write", &path, error));
             }
         }
-        Ok(Some(MasterLock { _file: file }))
+        Ok(Some(MasterLock { file }))
     }
 
     /// The pid of the process that holds the master lock, as the kernel knows it; `None` without master.
