@@ -19,6 +19,7 @@
 //! connection aborted, which frees everybody.
 
 mod kernel;
+mod lulls;
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -101,6 +102,8 @@ pub struct Hooks {
     pub catch_up: Box<dyn Fn(Outdated) + Send + Sync>,
     /// Gives the kernel a moment to take an answer on its way, with what it judges an inode by: its number and generation.
     pub taken: Box<dyn Fn(Ino, u32) + Send + Sync>,
+    /// A lull of a directory has come: [`vfs::Core::lull_came`].
+    pub lull: Box<dyn Fn(Ino, u16) + Send + Sync>,
     /// The pages of a file were taken back, or its end is to be raised: returns when nothing that lowers its end touches newer
     /// pages, or the newer end, any more.
     pub lowered: Box<dyn Fn(Ino) + Send + Sync>,
@@ -133,6 +136,7 @@ impl Invalidator {
             work: Condvar::new(),
             watch: Condvar::new(),
             ended: Condvar::new(),
+            lulls: lulls::Lulls::default(),
         });
         // Made first: its drop ends what was started if the second thread cannot be.
         let this = Self { shared };
@@ -233,6 +237,7 @@ struct Shared {
     watch: Condvar,
     /// A thread has ended.
     ended: Condvar,
+    lulls: lulls::Lulls,
 }
 
 #[derive(Default)]
@@ -319,6 +324,7 @@ impl Step {
             Self::Order(
                 Invalidation::Renamed { .. }
                 | Invalidation::Names {}
+                | Invalidation::Lull { .. }
                 | Invalidation::Directory { .. }
                 | Invalidation::Attr { .. },
             )
@@ -597,6 +603,7 @@ impl Shared {
                 self.drop_name(*parent, name.clone(), kind);
                 return;
             }
+            Step::Order(Invalidation::Lull { dir, number }) => return lulls::wait(self, *dir, *number),
             Step::Order(Invalidation::Taken { ino, generation }) => {
                 return (self.hooks.taken)(*ino, *generation);
             }
@@ -661,6 +668,7 @@ impl Shared {
         let dropped = (std::mem::take(&mut state.ready), std::mem::take(&mut state.held_up));
         drop(state);
         drop(dropped);
+        self.lulls.clear();
         self.work.notify_all();
         self.watch.notify_all();
     }

@@ -217,6 +217,7 @@ impl Node {
             reaches: Box::new(|_| false),
             catch_up: Box::new(|_| ()),
             taken: Box::new(|_, _| ()),
+            lull: Box::new(|_, _| ()),
             lowered: Box::new(|_| ()),
             unshielded: Box::new(|_| ()),
             abort: Box::new(|| ()),

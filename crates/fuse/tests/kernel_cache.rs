@@ -526,6 +526,40 @@ fn permissions_told_are_not_judged_by_if_anything_was_taken_back_since_unless_th
     assert!(open_once_allowed(true).unwrap().is_ok());
 }
 
+/// What a listing tells of an inode is dropped if its attributes were taken back since it was asked for; and a notification of a
+/// name waits for it, also of one that nobody has. So what is asked for after that notification is taken.
+#[test]
+fn a_listing_asked_for_after_a_notification_of_any_name_tells_of_permissions_that_were_taken_back_before() {
+    let Some(mounted) = mount_judged() else { return };
+    mounted.fs.opendir_flags.store(OpenReplyFlags::EMPTY.bits(), Ordering::Relaxed);
+    fs::create_dir(mounted.path("d")).unwrap();
+    fs::write(mounted.path("d/f"), b"x").unwrap();
+    let directory = mounted.fs.ino(ROOT_ID, "d");
+    let ino = mounted.fs.ino(directory, "f");
+    let file = mounted.mount.kernel_file(ino, 1).unwrap();
+    mounted.fs.chmod_remote(ino, 0o600);
+    file.refresh_locked().unwrap();
+    mounted.fs.chmod_remote(ino, 0o644);
+
+    mounted.fs.park(move |header, operation| {
+        header.nodeid == directory && matches!(operation, Operation::Readdirplus { .. })
+    });
+    let path = mounted.path("d");
+    let list = move || fs::read_dir(path).unwrap().count();
+    let listing = call(list.clone());
+    mounted.wait_parked(1);
+    mounted.notifier.inval_inode(ino, -1, 0).unwrap();
+    let notifier = mounted.notifier.clone();
+    let lull = call(move || notifier.expire_entry(directory, OsStr::new("nobody has it")).unwrap());
+    assert!(!lull.returns_within(BLOCKED), "the listing has the lock");
+    mounted.fs.release_all();
+    lull.join();
+    assert_eq!(listing.join(), 1);
+    assert_eq!(file.cached().unwrap().mode, 0o600, "asked for before they were taken back");
+    assert_eq!(list(), 1);
+    assert_eq!(file.cached().unwrap().mode, 0o644);
+}
+
 #[test]
 fn a_file_that_the_kernel_does_not_have_is_not_found() {
     let Some(mounted) = mount_default() else { return };

@@ -447,7 +447,7 @@ fn wait_or_signal(signals: &Signals, patience: Duration, is_done: impl Fn() -> b
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
-    let [reaches, brought, taken, lowered, unshielded] = [(); 5].map(|()| Arc::downgrade(shell));
+    let [reaches, brought, taken, lull, lowered, unshielded] = [(); 6].map(|()| Arc::downgrade(shell));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
@@ -482,6 +482,11 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
                 catch_up.await_taken(of, move |seen| {
                     weak.upgrade()?.call_core(|core, _| core.has_taken(ino, seen))
                 });
+            }
+        }),
+        lull: Box::new(move |dir, number| {
+            if let Some(shell) = lull.upgrade() {
+                shell.call_core(|core, clock| core.lull_came(clock, dir, number));
             }
         }),
         lowered: Box::new(move |ino| {

@@ -70,7 +70,7 @@ fn an_asker_for_unmount_learns_of_the_flush() {
         let asker = scope.spawn(|| a.ask("umount"));
         wait_until("the asker", || !asker.is_finished());
         std::thread::sleep(std::time::Duration::from_millis(50));
-        fuse::mount::unmount(&a.root, fuse::mount::Unmount::Normal).unwrap();
+        common::unmount(&a.root);
         asker.join().unwrap()
     });
     assert_eq!(answer, serde_json::json!({ "clean": true }));

@@ -661,6 +661,11 @@ impl Cluster {
         self.figures.invalidations += job.list.len() as u64;
         for invalidation in &job.list {
             node.kernel.invalidate(invalidation);
+            if let Invalidation::Lull { dir, number } = invalidation
+                && !node.kernel.is_busy(*dir)
+            {
+                node.core.lull_came(clock, *dir, *number);
+            }
         }
         node.core.invalidated(clock, job.number);
     }

@@ -210,20 +210,24 @@ impl Kernel {
 
     /// Whether a request in progress keeps an invalidation from being carried out.
     pub fn blocks(&self, invalidation: &Invalidation) -> bool {
-        self.pending.values().any(|pending| match invalidation {
-            Invalidation::Name { parent, .. } | Invalidation::Unhash { parent, .. } => {
-                pending.reads.contains(parent) || pending.changes.contains(parent)
-            }
-            Invalidation::Pages { ino } => pending.pages == Some(*ino),
+        match invalidation {
+            Invalidation::Name { parent, .. } | Invalidation::Unhash { parent, .. } => self.is_busy(*parent),
+            Invalidation::Pages { ino } => self.pending.values().any(|pending| pending.pages == Some(*ino)),
             // A drop that is kept waiting goes on by itself.
             Invalidation::Renamed { .. }
             | Invalidation::Names {}
             | Invalidation::Drop { .. }
             | Invalidation::Settled { .. }
+            | Invalidation::Lull { .. }
             | Invalidation::Taken { .. }
             | Invalidation::Directory { .. }
             | Invalidation::Attr { .. } => false,
-        })
+        }
+    }
+
+    /// Whether a request holds the lock of a directory.
+    pub fn is_busy(&self, dir: Ino) -> bool {
+        self.pending.values().any(|pending| pending.reads.contains(&dir) || pending.changes.contains(&dir))
     }
 
     /// Content is changed: what a read found before is not what its pages hold.
@@ -266,7 +270,10 @@ impl Kernel {
             }
             Invalidation::Renamed { .. } | Invalidation::Names {} => self.names.clear(),
             // It takes nothing away that others count on.
-            Invalidation::Drop { .. } | Invalidation::Settled { .. } | Invalidation::Taken { .. } => {}
+            Invalidation::Drop { .. }
+            | Invalidation::Settled { .. }
+            | Invalidation::Lull { .. }
+            | Invalidation::Taken { .. } => {}
             Invalidation::Directory { ino } | Invalidation::Attr { ino } => drop(self.attrs.remove(ino)),
             Invalidation::Pages { ino } => {
                 self.attrs.remove(ino);

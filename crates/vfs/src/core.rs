@@ -72,6 +72,7 @@ pub struct Core {
     pub(crate) glimpsed: Glimpsed,
     /// Inodes that are no more.
     pub(crate) gone: crate::gone::Gone,
+    pub(crate) lulls: crate::lulls::Lulls,
     /// When the kernel last asked for a name, or for attributes of a file, that it was given to keep.
     pub(crate) asked_again_at: Option<Micros>,
     /// Inodes whose opens the master noted, before it is known whether they come about.
@@ -249,6 +250,7 @@ impl Core {
             flush_later: BTreeMap::new(),
             glimpsed: Glimpsed::default(),
             gone: crate::gone::Gone::default(),
+            lulls: crate::lulls::Lulls::default(),
             asked_again_at: None,
             opens_in_doubt: BTreeSet::new(),
             sought: FxHashMap::default(),
@@ -312,6 +314,11 @@ impl Core {
         is_exempt: bool,
     ) -> Option<Reply> {
         self.clock = clock;
+        if let Some(dir) = request.within()
+            && let Some(known) = self.known.get_mut(&dir)
+        {
+            known.seat.note_used();
+        }
         let mut progress = Progress::new(clock.now, self.number());
         // The kernel writes back what it has let somebody store.
         progress.is_exempt = is_exempt || matches!(request, Request::WritePages { .. });

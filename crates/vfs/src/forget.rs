@@ -222,7 +222,7 @@ impl Core {
     /// The name of a directory to take back before its attributes are, as [`name_on_its_way`](Self::name_on_its_way) of a file.
     pub(crate) fn seat_on_its_way(&self, ino: Ino) -> Option<Invalidation> {
         let known = self.known.get(&ino).filter(|known| known.end.was_told_lately(self.clock.now))?;
-        let (parent, name) = known.seat.place()?;
+        let (parent, name) = known.seat.place_on_its_way()?;
         Some(Invalidation::Name { parent: *parent, name: name.clone() })
     }
 

@@ -10,7 +10,9 @@ use types::{Ino, Micros};
 
 use crate::core::Core;
 use crate::ends::{Outdated, Seen};
+use crate::known::Known;
 use crate::lately::Lately;
+use crate::lulls::{CALM, LullNumber, NO_LULL};
 use crate::outputs::Invalidation;
 use crate::request::{Attr, Reply};
 
@@ -39,6 +41,8 @@ pub(crate) struct Judged {
     told: Permissions,
     /// Whether it has them.
     taken: Taken,
+    /// The lull that is waited for since; it counts for listings of the directory.
+    lull: LullNumber,
     /// When it was last told or had anything taken back, or may have done something by itself.
     stirred: Lately,
 }
@@ -56,19 +60,29 @@ enum Taken {
 
 impl Default for Judged {
     fn default() -> Self {
-        Self { told: Permissions::default(), taken: Taken::Unsure, stirred: Lately::UNKNOWN }
+        Self { told: Permissions::default(), taken: Taken::Unsure, lull: NO_LULL, stirred: Lately::UNKNOWN }
     }
 }
 
 impl Judged {
-    /// The inode is opened or closed. While it is open the kernel may drop answers at any time.
+    /// Something may be on its way: the inode is opened or closed, say. While it is open the kernel may drop answers at any time.
     pub(crate) fn stir(&mut self, now: Micros) {
-        self.stirred = Lately::at(now);
+        (self.stirred, self.lull) = (Lately::at(now), NO_LULL);
     }
 
     /// Nobody knows when it was last told or asked.
     fn lose_track(&mut self) {
-        self.stirred = Lately::UNKNOWN;
+        (self.stirred, self.lull) = (Lately::UNKNOWN, NO_LULL);
+    }
+
+    /// Its attributes are being taken back, and that lull is waited for.
+    pub(crate) fn await_lull(&mut self, number: LullNumber) {
+        self.lull = number;
+    }
+
+    /// A listing is about to tell of it that was asked for after all that has stirred.
+    fn calm(&mut self) {
+        self.lull = CALM;
     }
 
     /// Attributes are taken back. Returns whether an answer may be overtaken that the kernel is to judge by.
@@ -77,7 +91,7 @@ impl Judged {
         if self.taken == Taken::Soon {
             self.taken = Taken::Sure;
         }
-        self.stirred = Lately::at(now);
+        self.stir(now);
         is_awaited
     }
 
@@ -87,7 +101,7 @@ impl Judged {
             self.taken = if self.is_quiet(is_open, now) { Taken::Soon } else { Taken::Unsure };
             self.told = permissions;
         }
-        self.stirred = Lately::at(now);
+        self.stir(now);
     }
 
     /// Attributes with those that the kernel was told last.
@@ -98,13 +112,13 @@ impl Judged {
 
     /// The kernel is told of these, and takes them whatever else there is.
     fn give(&mut self, permissions: Permissions, now: Micros) {
-        *self = Self { told: permissions, taken: Taken::Sure, stirred: Lately::at(now) };
+        *self = Self { told: permissions, taken: Taken::Sure, lull: NO_LULL, stirred: Lately::at(now) };
     }
 
     /// Whether answers, or what the kernel does by itself, can have crossed no question that comes now. That of a file that
     /// is open may be written to.
     fn is_quiet(&self, is_open: bool, now: Micros) -> bool {
-        !is_open && !self.stirred.is_within(QUIET, now)
+        !is_open && (self.lull == CALM || !self.stirred.is_within(QUIET, now))
     }
 
     /// Whether the kernel may go on judging by others if it were told of these.
@@ -179,6 +193,21 @@ impl Core {
         })
     }
 
+    /// Whether a listing of a directory whose last lull was that was asked for after all that has stirred of an inode: numbers of
+    /// lulls are of one directory each, and forgotten when anything stirs.
+    pub(crate) fn is_calm(known: &Known, lull: Option<LullNumber>) -> bool {
+        lull == Some(known.judged.lull) && !known.is_open()
+    }
+
+    /// A listing of a directory whose last lull was that is about to tell of an inode.
+    pub(crate) fn note_calm(&mut self, ino: Ino, lull: Option<LullNumber>) {
+        if let Some(known) = self.known.get_mut(&ino)
+            && Self::is_calm(known, lull)
+        {
+            known.judged.calm();
+        }
+    }
+
     /// Those by which the kernel is to judge: those that are here, or that it was told last.
     pub(crate) fn permissions_now(&mut self, ino: Ino) -> Option<Permissions> {
         let here = self.attr_here(ino).map(|(attr, _)| Permissions::of(&attr));
@@ -234,6 +263,6 @@ impl Core {
 }
 
 /// A question of the kernel takes less, from its thought to its arrival.
-const QUIET: Micros = Micros(1_000_000);
+pub(crate) const QUIET: Micros = Micros(1_000_000);
 /// An answer takes less.
 pub(crate) const ON_ITS_WAY: Micros = Micros(100_000);

@@ -215,6 +215,8 @@ struct Seats {
     now: (Ino, Name),
     /// To be dropped before the kernel is told of it in another place.
     before: Option<Box<(Ino, Name)>>,
+    /// Whether an answer that names it may be on its way: nothing was asked for within it since.
+    is_on_its_way: bool,
 }
 
 impl Seat {
@@ -222,8 +224,9 @@ impl Seat {
     pub(crate) fn take(&mut self, parent: Ino, name: &Name) {
         let now = (parent, name.clone());
         match &mut self.0 {
-            None => self.0 = Some(Box::new(Seats { now, before: None })),
+            None => self.0 = Some(Box::new(Seats { now, before: None, is_on_its_way: true })),
             Some(seats) => {
+                seats.is_on_its_way = true;
                 let old = std::mem::replace(&mut seats.now, now);
                 if old.0 != parent {
                     seats.before = Some(Box::new(old));
@@ -250,6 +253,19 @@ impl Seat {
     /// Where the kernel has it.
     pub(crate) fn place(&self) -> Option<&(Ino, Name)> {
         self.0.as_ref().map(|seats| &seats.now)
+    }
+
+    /// Something is asked for within the directory: the kernel has it. What it is answered from here on finds it there, or counts for
+    /// nothing where it was dropped meanwhile (`fuse_change_attributes_common`).
+    pub(crate) fn note_used(&mut self) {
+        if let Some(seats) = &mut self.0 {
+            seats.is_on_its_way = false;
+        }
+    }
+
+    /// Where an answer that may be on its way tells of it.
+    pub(crate) fn place_on_its_way(&self) -> Option<&(Ino, Name)> {
+        self.0.as_ref().filter(|seats| seats.is_on_its_way).map(|seats| &seats.now)
     }
 
     /// The kernel has moved it there itself.

@@ -33,6 +33,7 @@ mod loaded;
 mod lockop;
 mod log;
 mod lost;
+mod lulls;
 mod memory;
 mod message;
 mod namespace;

@@ -103,6 +103,14 @@ pub enum Invalidation {
         /// The directory.
         ino: Ino,
     },
+    /// Nothing: [`crate::Core::lull_came`] is told, later or never, when the kernel has had the lock of the directory once after all
+    /// that stands before. Nobody waits for that.
+    Lull {
+        /// The directory.
+        dir: Ino,
+        /// To be told.
+        number: u16,
+    },
     /// Nothing yet: the kernel has a moment to take an answer that it judges by.
     Taken {
         /// The inode.
@@ -133,6 +141,7 @@ impl Invalidation {
             | Self::Names {}
             | Self::Drop { .. }
             | Self::Settled { .. }
+            | Self::Lull { .. }
             | Self::Taken { .. } => None,
         }
     }

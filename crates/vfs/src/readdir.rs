@@ -9,6 +9,7 @@ use types::{Ino, Micros, Name};
 use crate::cache::{CachedEntry, KernelHas};
 use crate::core::Core;
 use crate::known::Known;
+use crate::lulls::LullNumber;
 use crate::request::{Attr, Entry, Keep, Reply, Request};
 use crate::wait::{Step, Try};
 
@@ -23,6 +24,7 @@ impl Core {
             return Err(Step::Wait(self.load_more(dir)));
         }
         let parent = self.cache.dirs.get(&dir).map_or(dir, |d| d.inode.attr.parent);
+        let lull = self.lull_of(dir);
         let mut is_any = false;
         for (offset, name, ino) in [(COOKIE_DOT, &b"."[..], dir), (COOKIE_DOTDOT, &b".."[..], parent)] {
             if after < offset {
@@ -34,7 +36,7 @@ impl Core {
             }
         }
         loop {
-            let listed = self.list_after(dir, after, plus)?;
+            let listed = self.list_after(dir, after, plus, lull)?;
             if listed.is_empty() {
                 let is_complete = self.cache.dirs.get(&dir).is_some_and(|cached| cached.is_complete());
                 if !is_complete && !is_any {
@@ -49,6 +51,9 @@ impl Core {
                     return Ok(self.end_readdir(dir, request));
                 }
                 if let Some(entry) = entry {
+                    if lull.is_some() {
+                        self.note_calm(ino, lull);
+                    }
                     self.give_entry(dir, cookie, entry.attr, entry.keep_name, entry.keep_attr);
                 }
                 after = cookie.0;
@@ -65,7 +70,7 @@ impl Core {
     }
 
     /// Some entries behind a place, if they are here, and what is to be told of their inodes.
-    fn list_after(&self, dir: Ino, after: u64, plus: bool) -> Try<Vec<Listed>> {
+    fn list_after(&self, dir: Ino, after: u64, plus: bool, lull: Option<LullNumber>) -> Try<Vec<Listed>> {
         let Some(cached) = self.cache.dirs.get(&dir) else { return Err(FsError::Io.into()) };
         let keep_name = self.keep_names(dir);
         let keep_attr = self.keep_covered(dir);
@@ -75,7 +80,7 @@ impl Core {
             let ino = entry.dirent.ino;
             let known = self.known.get(&ino);
             let is_told = !plus || self.has_entry(entry, keep_name, known);
-            let attr = if is_told { None } else { self.attr_to_list(dir, entry, keep_attr, known) };
+            let attr = if is_told { None } else { self.attr_to_list(dir, entry, keep_attr, known, lull) };
             Listed {
                 cookie: *cookie,
                 name: entry.dirent.name.clone(),
@@ -95,6 +100,7 @@ impl Core {
         entry: &CachedEntry,
         keep: Keep,
         known: Option<&Known>,
+        lull: Option<LullNumber>,
     ) -> Option<(Attr, Keep)> {
         let ino = entry.dirent.ino;
         let found = match entry.dirent.covered() {
@@ -103,7 +109,7 @@ impl Core {
         };
         let is_to_wait = known.is_some_and(|known| known.seat.is_elsewhere(dir))
             || self.moves_end(&found.0)
-            || self.may_miss_permissions(&found.0)
+            || !known.is_some_and(|known| Self::is_calm(known, lull)) && self.may_miss_permissions(&found.0)
             || self.is_losing_links(ino);
         (!is_to_wait).then_some(found)
     }

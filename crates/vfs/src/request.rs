@@ -129,6 +129,19 @@ impl Request {
         list.iter().filter_map(|(parent, name)| Some((**parent, Name::new(name).ok()?))).collect()
     }
 
+    /// The directory within which it is made.
+    pub(crate) fn within(&self) -> Option<Ino> {
+        match self {
+            Self::Lookup { parent, .. }
+            | Self::Make { parent, .. }
+            | Self::Create { parent, .. }
+            | Self::TmpFile { parent, .. }
+            | Self::Unlink { parent, .. }
+            | Self::Rmdir { parent, .. } => Some(*parent),
+            _ => None,
+        }
+    }
+
     /// The file whose content or locks it is about.
     pub(crate) fn content_of(&self) -> Option<Ino> {
         match self {

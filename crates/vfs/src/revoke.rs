@@ -178,7 +178,7 @@ impl Core {
             // Writes that wait for a shipped operation hold page locks that the invalidation waits for.
             self.wake(WaitKey::Thawed(ino));
         }
-        let (list, pages) = match to {
+        let (mut list, pages) = match to {
             LockMode::Nl => self.kernel_has(resource, cause),
             LockMode::Pr | LockMode::Ex => (Vec::new(), Vec::new()),
         };
@@ -194,7 +194,12 @@ impl Core {
                 // Set again by a listing that is served meanwhile.
                 dir.kernel_has = KernelHas::Nothing;
             }
+            let lull = match resource.kind {
+                ResourceKind::Dir => self.add_lull(ino, &mut list),
+                ResourceKind::File | ResourceKind::Attr | ResourceKind::Rename => None,
+            };
             self.invalidate(Purpose::Release(resource), list, pages);
+            lull.into_iter().for_each(|lull| self.await_lull(lull));
         }
     }
 

@@ -130,6 +130,7 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
         reaches: Box::new(|_| false),
         catch_up: Box::new(|_| ()),
         taken: Box::new(|_, _| ()),
+        lull: Box::new(|_, _| ()),
         lowered: Box::new(|_| ()),
         unshielded: Box::new(|_| ()),
         abort: Box::new(move || _ = abort_sender.send(())),

@@ -94,3 +94,43 @@ fn is_judged_right(here: &Mount, there: &Mount, is_allowed: bool) -> bool {
     };
     (kind(opened), kind(walked)) == expected
 }
+
+/// Goal: the same for the files of a directory that is listed after all of them were changed, where the listing tells of them.
+/// Method: an ordinary user lists and opens all, with another who looks at single ones and lists as well.
+#[test]
+fn access_is_judged_by_permissions_that_a_listing_told() {
+    const FILES: u32 = 40;
+    const ROUNDS: u32 = 150;
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(a.path("d")).expect("made");
+    let name = |n: u32| format!("d/f{n}");
+    for n in 0..FILES {
+        fs::write(a.path(&name(n)), "content").expect("made");
+    }
+    let list = |mount: &Mount| fs::read_dir(mount.path("d")).expect("listed").count();
+    let traffic: [(&str, &(dyn Fn(u32) + Sync)); 2] = [
+        ("nothing", &|_| std::thread::sleep(Duration::from_millis(1))),
+        ("looks and lists on that node", &|n| {
+            fs::symlink_metadata(b.path(&name(n % FILES))).expect("everybody may");
+            list(&b);
+        }),
+    ];
+    for (what, go_on) in traffic {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(go_on));
+            let mut wrong = 0;
+            for round in 0..ROUNDS {
+                let is_allowed = round % 2 == 0;
+                (0..FILES).for_each(|n| allow(&a.path(&name(n)), if is_allowed { 0o644 } else { 0o600 }));
+                assert_eq!(list(&b), FILES as usize);
+                let opens =
+                    as_user(NOBODY, || (0..FILES).filter(|n| File::open(b.path(&name(*n))).is_ok()).count());
+                wrong += opens.abs_diff(if is_allowed { FILES as usize } else { 0 });
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, 0, "of {}, beside: {what}", ROUNDS * FILES);
+        });
+    }
+}

@@ -17,6 +17,9 @@ use volume::{FormatOptions, Volume};
 /// Longest a mount may live before its connection is aborted.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
+/// How long a mount may be busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Starts this very program as a guard, by the test below.
 pub fn guard_by_test() -> GuardCommand {
     GuardCommand {
@@ -145,7 +148,7 @@ impl Mounted {
 
     /// Unmounts, waits for the flush, and says how it ended.
     pub fn unmount(mut self) -> Result<(), NodeError> {
-        fuse::mount::unmount(&self.root, Unmount::Normal).unwrap();
+        unmount(&self.root);
         self.thread.take().unwrap().join().expect("no panic")
     }
 
@@ -173,6 +176,16 @@ impl Drop for Mounted {
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// Unmounts what nobody uses. It is busy for a moment where another test starts a child, which has copies of all descriptors until it
+/// executes.
+pub fn unmount(root: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = fuse::mount::unmount(root, Unmount::Normal) {
+        assert!(Instant::now() < deadline, "{error}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
