@@ -36,7 +36,7 @@ use crate::quota;
 use crate::scrub;
 use crate::shell::{Membership, Shell};
 use crate::snapshot;
-use crate::threads::{join, spawn};
+use crate::threads::{join, spawn, spawn_loose};
 
 /// The control socket and its threads.
 pub(crate) struct Control {
@@ -94,7 +94,7 @@ fn accept(
             continue;
         }
         let shell = Arc::clone(shell);
-        match spawn("control-answer", move || answer(&shell, stream)) {
+        match spawn_loose("control-answer", move || answer(&shell, stream)) {
             Ok(thread) => answering.push(thread),
             Err(error) => log::error!("a question is dropped: {error}"),
         }

@@ -1,14 +1,15 @@
 //! The end of a node that found a defect in itself.
 //!
-//! A panic in a core leaves a state that nobody can vouch for. Better no node than one that goes on: its
-//! process ends, and with it the mount answers errors and the membership ends.
+//! A panic in a core leaves a state that nobody can vouch for, and one in a thread that the node does not do without leaves a mount that
+//! answers nobody. Better no node than one that goes on: its process ends, and with it the mount answers errors and the
+//! membership ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-/// Calls into a core; a panic ends the process.
+/// Calls into a core, or does a thread's work; a panic ends the process.
 pub(crate) fn guarded<T>(what: &str, call: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         log::error!("defect in {what}; the node stops to protect the volume");

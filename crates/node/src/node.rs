@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -120,7 +121,10 @@ impl Node {
         for index in 0..READERS {
             self.thread(&format!("read-{index}"), |shell| {
                 while let Some(task) = shell.tasks.next() {
-                    task.run(shell);
+                    // As in a handler of requests: whose task it was is answered EIO.
+                    if catch_unwind(AssertUnwindSafe(|| task.run(shell))).is_err() {
+                        log::error!("defect in the second step of a request, which fails");
+                    }
                 }
             })?;
         }

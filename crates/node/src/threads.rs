@@ -3,9 +3,19 @@
 use std::thread::{Builder, JoinHandle};
 
 use crate::error::NodeError;
+use crate::fail_stop;
 
-/// Starts a thread called `name`, at most 15 bytes long.
+/// Starts a thread called `name`, at most 15 bytes long, that the node does not do without: a panic in it ends the process.
 pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, NodeError> {
+    let what = format!("the thread {name}");
+    spawn_loose(name, move || fail_stop::guarded(&what, work))
+}
+
+/// Starts a thread called `name`, at most 15 bytes long, whose end by a panic hurts none but who waits for what it does.
+pub(crate) fn spawn_loose<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, NodeError> {

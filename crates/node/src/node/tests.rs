@@ -7,15 +7,21 @@ use std::sync::mpsc::channel;
 use super::*;
 use crate::options::MountOptions;
 
-/// Goal: a panic in a core ends its process with code 70 and its mount with errors, and the other node takes over as
-/// master and goes on. Method: the first node is this program once more, told to panic with its core locked.
+/// Goal: a panic in a core, or in a thread of the node, ends its process with code 70 and its mount with errors, and the other node takes
+/// over as master and goes on. Method: the first node is this program once more, told to panic with its core locked, or in a thread.
 #[test]
-fn a_panic_in_a_core_ends_its_node_alone() {
+fn a_panic_ends_its_node_alone() {
+    for what in ["core", "thread"] {
+        defect_ends_its_node_alone(what);
+    }
+}
+
+fn defect_ends_its_node_alone(what: &str) {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
         println!("SKIPPED: mounting needs root and /dev/fuse");
         return;
     }
-    let dir = std::env::temp_dir().join(format!("holdfast-defect-{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("holdfast-defect-{what}-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("a")).unwrap();
     std::fs::create_dir(dir.join("b")).unwrap();
     volume::format(&dir.join("vol"), &volume::FormatOptions::default()).unwrap();
@@ -37,7 +43,7 @@ fn a_panic_in_a_core_ends_its_node_alone() {
     (&synced).write_all(b"kept").and_then(|()| synced.sync_all()).unwrap();
     std::fs::write(dir.join("b/of-b"), "b").unwrap();
 
-    defective.stdin.take().unwrap().write_all(b"panic\n").unwrap();
+    writeln!(defective.stdin.take().unwrap(), "{what}").unwrap();
     assert_eq!(defective.wait().unwrap().code(), Some(70));
     assert!(std::fs::read_dir(dir.join("a")).is_err(), "its mount answers errors");
     assert_eq!(std::fs::read_to_string(dir.join("b/synced")).unwrap(), "kept");
@@ -50,7 +56,7 @@ fn a_panic_in_a_core_ends_its_node_alone() {
 }
 
 #[test]
-#[ignore = "it ends its process: a_panic_in_a_core_ends_its_node_alone runs it in one of its own"]
+#[ignore = "it ends its process: a_panic_ends_its_node_alone runs it in one of its own"]
 fn be_a_node_with_a_defect() {
     let Some(dir) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let signals = Arc::new(Signals::block().unwrap());
@@ -59,8 +65,12 @@ fn be_a_node_with_a_defect() {
     let ready = move || {
         println!("{READY}");
         std::thread::spawn(move || {
-            std::io::stdin().read_line(&mut String::new()).unwrap();
-            shell.with_core(|_, _| panic!("a defect"));
+            let mut what = String::new();
+            std::io::stdin().read_line(&mut what).unwrap();
+            match what.as_str() {
+                "thread\n" => drop(spawn("defect", || panic!("a defect"))),
+                _ => shell.with_core(|_, _| panic!("a defect")),
+            }
         });
     };
     node.serve(Box::new(ready)).unwrap();
