@@ -295,6 +295,22 @@ mod tests {
     }
 
     #[test]
+    fn alike_ranges_of_one_owner_that_touch_are_one() {
+        let mut locks = AppLocks::default();
+        for (request, start) in [0, 20, 10].into_iter().enumerate() {
+            let taken = lock(1, true, start, start + 10);
+            assert_eq!(locks.set(A, request as u64, taken, false).0, Outcome::Granted);
+        }
+        assert_eq!(locks.test(B, &lock(7, false, 25, 26)), Some(lock(1, true, 0, 30)));
+        assert_eq!(locks.set(A, 4, lock(1, false, 30, 40), false).0, Outcome::Granted);
+        assert_eq!(locks.test(B, &lock(7, true, 35, 36)), Some(lock(1, false, 30, 40)));
+        assert_eq!(locks.set(A, 5, lock(2, true, 40, 50), false).0, Outcome::Granted);
+        assert_eq!(locks.test(B, &lock(7, true, 45, 46)), Some(lock(2, true, 40, 50)));
+        locks.unset(A, &lock(1, true, 10, 20));
+        assert_eq!(locks.test(B, &lock(7, false, 25, 26)), Some(lock(1, true, 20, 30)));
+    }
+
+    #[test]
     fn waiters_are_served_in_order_and_not_overtaken() {
         let mut locks = AppLocks::default();
         assert_eq!(locks.set(A, 1, lock(1, false, 0, 10), true).0, Outcome::Granted);

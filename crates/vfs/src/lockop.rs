@@ -179,9 +179,17 @@ impl Core {
         self.wake(WaitKey::Lock(request));
     }
 
-    fn remember_lock(&mut self, lock: ByteLock) {
+    fn remember_lock(&mut self, mut lock: ByteLock) {
         self.forget_locks(lock.ino, lock.kind, lock.owner, lock.start, lock.end);
-        self.locks.entry(lock.ino).or_default().push(lock);
+        let list = self.locks.entry(lock.ino).or_default();
+        list.retain(|beside| match lock.joined(*beside) {
+            Some(joined) => {
+                lock = joined;
+                false
+            }
+            None => true,
+        });
+        list.push(lock);
     }
 
     /// Cuts a range out of the remembered locks of an owner.

@@ -411,6 +411,16 @@ pub struct ByteLock {
 
 codec_struct!(ByteLock { ino, kind, owner, pid, exclusive, start, end });
 
+impl ByteLock {
+    /// Both as one, where they are alike and one ends where the other begins; as fcntl(2) has them.
+    pub fn joined(self, other: Self) -> Option<Self> {
+        let (first, second) = if self.start < other.start { (self, other) } else { (other, self) };
+        let is_one =
+            first.end == second.start && Self { start: first.start, end: first.end, ..second } == first;
+        is_one.then_some(Self { end: second.end, ..first })
+    }
+}
+
 /// What to do with an application's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOp {

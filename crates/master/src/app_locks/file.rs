@@ -22,7 +22,7 @@ pub(super) struct Waiting {
     pub lock: ByteLock,
 }
 
-/// Granted locks. Those of one owner do not overlap.
+/// Granted locks. Those of one owner do not overlap, and are not alike where they touch.
 #[derive(Debug, Default)]
 pub(super) struct Granted {
     /// By where they begin.
@@ -110,11 +110,21 @@ impl Granted {
         of_kind.map(|((_, holder), locks)| (*holder, locks)).filter(move |(holder, _)| *holder != own)
     }
 
-    /// Takes a lock in the place of what its owner has there.
+    /// Takes a lock in the place of what its owner has there, and as one with what is alike beside it.
     pub fn take(&mut self, node: NodeId, lock: ByteLock) {
         self.cut(node, &lock);
         let locks = self.owners.entry((lock.kind, (node, lock.owner))).or_default();
-        locks.insert(lock.start, lock);
+        let before = locks.range(..lock.start).next_back().map(|(_, before)| *before);
+        let behind = locks.get(&lock.end).copied();
+        let mut taken = lock;
+        for beside in before.into_iter().chain(behind) {
+            if let Some(joined) = taken.joined(beside) {
+                locks.remove(&beside.start);
+                self.count -= 1;
+                taken = joined;
+            }
+        }
+        locks.insert(taken.start, taken);
         self.count += 1;
     }
 

@@ -78,14 +78,26 @@ impl Model {
         self.granted = rest;
     }
 
+    fn grant(&mut self, node: NodeId, mut lock: ByteLock) {
+        self.cut(node, &lock);
+        let is_beside = |(n, l): &(NodeId, ByteLock), lock: &ByteLock| {
+            let alike = |l: &ByteLock| (l.ino, l.kind, l.owner, l.exclusive);
+            *n == node && alike(l) == alike(lock) && (l.end == lock.start || lock.end == l.start)
+        };
+        while let Some(at) = self.granted.iter().position(|have| is_beside(have, &lock)) {
+            let (_, beside) = self.granted.swap_remove(at);
+            (lock.start, lock.end) = (lock.start.min(beside.start), lock.end.max(beside.end));
+        }
+        self.granted.push((node, lock));
+    }
+
     fn set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
         if lock.kind == LockKind::Flock {
             self.cut(node, &lock);
         }
         let is_turn = !wait || !self.is_kept_back(node, &lock, self.waiting.len());
         if self.is_free(node, &lock) && (is_turn || self.is_circle(node, &lock, self.waiting.len())) {
-            self.cut(node, &lock);
-            self.granted.push((node, lock));
+            self.grant(node, lock);
             return Outcome::Granted;
         }
         if !wait {
@@ -115,8 +127,7 @@ impl Model {
             let is_it = ino.is_none_or(|ino| ino == lock.ino);
             if is_it && self.is_free(node, &lock) && !self.is_kept_back(node, &lock, at) {
                 self.waiting.remove(at);
-                self.cut(node, &lock);
-                self.granted.push((node, lock));
+                self.grant(node, lock);
                 served.insert((node, request));
             } else {
                 at += 1;
