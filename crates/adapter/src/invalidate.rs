@@ -109,7 +109,7 @@ pub struct Hooks {
     pub lowered: Box<dyn Fn(Ino) + Send + Sync>,
     /// The pages behind a shield were taken back: [`vfs::Core::lower_shield`].
     pub unshielded: Box<dyn Fn(Shield) + Send + Sync>,
-    /// The kernel is stuck: abort the connection ([`fuse::mount::Mount::abort`]). Called at most once.
+    /// The kernel, or what invalidates, is stuck: abort the connection ([`fuse::mount::Mount::abort`]).
     pub abort: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -467,7 +467,11 @@ impl Shared {
     fn start_thread(self: &Arc<Self>, state: &mut State, which: &str, run: fn(&Arc<Self>)) -> io::Result<()> {
         let shared = Arc::clone(self);
         fuse::spawn(format!("{}-{which}", self.config.name), move || {
-            run(&shared);
+            if catch_unwind(AssertUnwindSafe(|| run(&shared))).is_err() {
+                // What it had in hand is never reported, and somebody waits for that.
+                log::error!("a thread that invalidates panicked: aborting the connection");
+                (shared.hooks.abort)();
+            }
             shared.state.lock().threads -= 1;
             shared.ended.notify_all();
         })?;
@@ -603,7 +607,10 @@ impl Shared {
                 self.drop_name(*parent, name.clone(), kind);
                 return;
             }
-            Step::Order(Invalidation::Lull { dir, number }) => return lulls::wait(self, *dir, *number),
+            Step::Order(Invalidation::Lull { dir, name, number }) => {
+                let lull = lulls::Lull { dir: *dir, name: name.clone(), number: *number };
+                return lulls::wait(self, lull);
+            }
             Step::Order(Invalidation::Taken { ino, generation }) => {
                 return (self.hooks.taken)(*ino, *generation);
             }

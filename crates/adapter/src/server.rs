@@ -482,12 +482,25 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
 
 fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
     let metrics = driver.metrics();
+    // Given back whatever comes.
+    let _pin = Pinned { driver, pin: job.pin };
     read::with_bytes(driver.store(), metrics, job, |bytes| match bytes {
         Some(bytes) if !call.before.is_nothing() => send(driver, call, Answer::Data(bytes.to_vec())),
         Some(bytes) => call.finish_data(metrics, bytes),
         None => call.finish(metrics, Answer::Error(Errno::IO)),
     });
-    driver.with_core(|core, clock| core.read_done(clock, job.pin));
+}
+
+/// What a read keeps from being taken back.
+struct Pinned<'a, D: Driver> {
+    driver: &'a D,
+    pin: u64,
+}
+
+impl<D: Driver> Drop for Pinned<'_, D> {
+    fn drop(&mut self) {
+        self.driver.with_core(|core, clock| core.read_done(clock, self.pin));
+    }
 }
 
 /// Where written bytes went.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -240,6 +241,9 @@ pub(crate) enum ReadError {
     /// What came is no frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// What came was more than its decoder could take. That ends the connection, not the node that others share.
+    #[error("a message could not be decoded, by a defect")]
+    Defect,
 }
 
 /// The receiving half of a connection.
@@ -274,7 +278,8 @@ impl FrameReader {
         let mut payload = std::mem::take(&mut self.payload);
         payload.resize(header.len, 0);
         self.fill(&mut payload, deadline)?;
-        let message: M = wire::decode_payload(header, &payload)?;
+        let decoded = catch_unwind(AssertUnwindSafe(|| wire::decode_payload(header, &payload)));
+        let message: M = decoded.map_err(|_| ReadError::Defect)??;
         self.metrics.messages_received.add(message.label(), 1);
         self.metrics.bytes_received.add(message.label(), (FRAME_HEADER_LEN + header.len) as u64);
         if payload.capacity() <= KEPT_BUFFER_LEN {

@@ -174,7 +174,7 @@ fn read(shell: &Shell, link: &Link, mut reader: FrameReader) {
             }
             Err(ReadError::End) => break,
             Err(error) => {
-                if matches!(error, ReadError::Frame(_)) {
+                if matches!(error, ReadError::Frame(_) | ReadError::Defect) {
                     shell.metrics.messages_refused.add(1);
                 }
                 log::error!("connection to the master: {error}");

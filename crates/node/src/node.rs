@@ -30,7 +30,7 @@ use crate::process;
 use crate::shell::{Identity, Membership, Shell, Work};
 use crate::signals::{Signalled, Signals};
 use crate::store::VolumeStore;
-use crate::threads::{join, spawn};
+use crate::threads::{join, spawn, spawn_loose};
 use crate::utab::UtabLine;
 
 /// Mounts, calls `ready`, and returns when unmounted and flushed.
@@ -242,7 +242,8 @@ impl Node {
         let utab = UtabLine::add(shell.volume.path(), mount.mountpoint());
         raise_read_ahead(mount.device_minor());
         let server = Server::new(Arc::clone(&self.shell));
-        let session = spawn("fuse", move || session.run(&server))?;
+        // Where it panics the node leaves, with all that was written.
+        let session = spawn_loose("fuse", move || session.run(&server))?;
         Ok(Mounted { mount: Arc::clone(mount), session, control, _utab: utab, _listed: listed })
     }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -449,7 +450,7 @@ impl Service {
     fn refuse(&self, error: &ReadError, process: &Process) {
         match error {
             ReadError::End => {}
-            ReadError::Frame(_) => {
+            ReadError::Frame(_) | ReadError::Defect => {
                 self.metrics.messages_refused.add(1);
                 log::warn!("process {}: {error}; its connection is closed", process.pid);
             }
@@ -507,33 +508,41 @@ impl Service {
             if self.is_stopping() {
                 return;
             }
-            match job {
-                SegmentJob::Delete(list) => {
-                    let deleted: Vec<SegmentId> =
-                        list.into_iter().filter(|segment| is_deleted(&*shell.store, *segment)).collect();
-                    self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
-                }
-                SegmentJob::Trim(list) => trim_segments(&*shell.store, &list),
-                SegmentJob::PutBack(spared) => self.put_back(&*shell.store, &spared),
-                SegmentJob::FindFiles(list, everywhere) => {
-                    let files = match self.engine().filter(|_| everywhere) {
-                        Some(engine) => self.find_sharers(&*engine, list),
-                        None => find_files(&*shell.store, &list),
-                    };
-                    self.with_master(|master, clock| master.files_found(clock, &files));
-                }
-                SegmentJob::Copy(segments, list) => {
-                    let copies = copy_extents(shell, segments, list);
-                    self.with_master(|master, clock| master.extents_copied(clock, copies));
-                }
-                SegmentJob::List => match shell.store.list() {
-                    Ok(listed) => {
-                        self.with_master(|master, clock| master.segments_listed(clock, &listed));
-                    }
-                    Err(error) => log::warn!("segments cannot be listed: {}", describe(&error)),
-                },
+            // What one job cannot be done for is no reason to end the node, nor the next master, which has the same to do.
+            let done = catch_unwind(AssertUnwindSafe(|| self.clear(shell, job)));
+            if done.is_err() {
+                log::error!("defect in a job on segments, which is left");
             }
             shell.pump(Work::OfMaster);
+        }
+    }
+
+    fn clear(&self, shell: &Shell, job: SegmentJob) {
+        match job {
+            SegmentJob::Delete(list) => {
+                let deleted: Vec<SegmentId> =
+                    list.into_iter().filter(|segment| is_deleted(&*shell.store, *segment)).collect();
+                self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
+            }
+            SegmentJob::Trim(list) => trim_segments(&*shell.store, &list),
+            SegmentJob::PutBack(spared) => self.put_back(&*shell.store, &spared),
+            SegmentJob::FindFiles(list, everywhere) => {
+                let files = match self.engine().filter(|_| everywhere) {
+                    Some(engine) => self.find_sharers(&*engine, list),
+                    None => find_files(&*shell.store, &list),
+                };
+                self.with_master(|master, clock| master.files_found(clock, &files));
+            }
+            SegmentJob::Copy(segments, list) => {
+                let copies = copy_extents(shell, segments, list);
+                self.with_master(|master, clock| master.extents_copied(clock, copies));
+            }
+            SegmentJob::List => match shell.store.list() {
+                Ok(listed) => {
+                    self.with_master(|master, clock| master.segments_listed(clock, &listed));
+                }
+                Err(error) => log::warn!("segments cannot be listed: {}", describe(&error)),
+            },
         }
     }
 

@@ -80,6 +80,8 @@ struct Node {
     to_master: VecDeque<ToMaster>,
     from_master: VecDeque<FromMaster>,
     jobs: Vec<Job>,
+    /// Directories of which a lull is waited for.
+    lulls: Vec<(Ino, u16)>,
     syncs: VecDeque<(u64, SyncPlan)>,
     replies: BTreeMap<RequestId, Reply>,
     is_up: bool,
@@ -239,6 +241,7 @@ impl Cluster {
             to_master: VecDeque::new(),
             from_master: VecDeque::new(),
             jobs: Vec::new(),
+            lulls: Vec::new(),
             syncs: VecDeque::new(),
             replies: BTreeMap::new(),
             is_up: true,
@@ -661,13 +664,12 @@ impl Cluster {
         self.figures.invalidations += job.list.len() as u64;
         for invalidation in &job.list {
             node.kernel.invalidate(invalidation);
-            if let Invalidation::Lull { dir, number } = invalidation
-                && !node.kernel.is_busy(*dir)
-            {
-                node.core.lull_came(clock, *dir, *number);
+            if let Invalidation::Lull { dir, number, .. } = invalidation {
+                node.lulls.push((*dir, *number));
             }
         }
         node.core.invalidated(clock, job.number);
+        node.tell_lulls(clock);
     }
 
     /// Write-backs that are answered let their jobs end.
@@ -808,6 +810,7 @@ impl Cluster {
                         node.kernel.pending.remove(&id);
                         let clock = Clock { now: node.time_at(now), wall: wall(now) };
                         node.catch_up(clock, &reply);
+                        node.tell_lulls(clock);
                         let opened = node.note_opened(&reply);
                         if node.abandoned.remove(&id) {
                             node.take_in(id, &reply);
@@ -928,6 +931,16 @@ impl Cluster {
 }
 
 impl Node {
+    /// Tells of lulls for which nobody holds the lock of the directory any more.
+    fn tell_lulls(&mut self, clock: Clock) {
+        for (dir, number) in std::mem::take(&mut self.lulls) {
+            match self.kernel.is_busy(dir) {
+                true => self.lulls.push((dir, number)),
+                false => self.core.lull_came(clock, dir, number),
+            }
+        }
+    }
+
     /// The kernel takes in an answer that nobody waits for any more.
     fn take_in(&mut self, id: RequestId, reply: &Reply) {
         if let Some(asked) = self.asked.remove(&id) {

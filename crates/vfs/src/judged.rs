@@ -6,15 +6,18 @@
 //! was seen to have them. One that comes after a quiet time is not: it is taken unless something follows it within its
 //! way, and what this node takes back waits for that.
 
+use std::collections::BTreeMap;
+
 use types::{Ino, Micros};
 
+use crate::cache::Place;
 use crate::core::Core;
 use crate::ends::{Outdated, Seen};
-use crate::known::Known;
 use crate::lately::Lately;
-use crate::lulls::{CALM, LullNumber, NO_LULL};
+use crate::lulls::{CALM, LISTED, LullNumber, NO_LULL};
 use crate::outputs::Invalidation;
-use crate::request::{Attr, Reply};
+use crate::request::{Attr, Reply, Request};
+use crate::wait::Parked;
 
 /// What access is judged by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(crate) struct Judged {
     told: Permissions,
     /// Whether it has them.
     taken: Taken,
+    /// Whether it has them from an answer to SETATTR, which it takes whatever else there is, and however late.
+    is_set: bool,
     /// The lull that is waited for since; it counts for listings of the directory.
     lull: LullNumber,
     /// When it was last told or had anything taken back, or may have done something by itself.
@@ -60,7 +65,13 @@ enum Taken {
 
 impl Default for Judged {
     fn default() -> Self {
-        Self { told: Permissions::default(), taken: Taken::Unsure, lull: NO_LULL, stirred: Lately::UNKNOWN }
+        Self {
+            told: Permissions::default(),
+            taken: Taken::Unsure,
+            is_set: false,
+            lull: NO_LULL,
+            stirred: Lately::UNKNOWN,
+        }
     }
 }
 
@@ -75,9 +86,16 @@ impl Judged {
         (self.stirred, self.lull) = (Lately::UNKNOWN, NO_LULL);
     }
 
-    /// Its attributes are being taken back, and that lull is waited for.
+    /// Its attributes are being taken back, and that lull is waited for: not where an answer may come later that is taken even so.
     pub(crate) fn await_lull(&mut self, number: LullNumber) {
-        self.lull = number;
+        if !self.is_set {
+            self.lull = number;
+        }
+    }
+
+    /// A listing has told of it.
+    fn note_listed(&mut self) {
+        self.lull = LISTED;
     }
 
     /// A listing is about to tell of it that was asked for after all that has stirred.
@@ -88,6 +106,7 @@ impl Judged {
     /// Attributes are taken back. Returns whether an answer may be overtaken that the kernel is to judge by.
     fn recall(&mut self, now: Micros) -> bool {
         let is_awaited = self.taken == Taken::Soon && self.stirred.is_within(ON_ITS_WAY, now);
+        self.is_set &= self.stirred.is_within(QUIET, now);
         if self.taken == Taken::Soon {
             self.taken = Taken::Sure;
         }
@@ -96,9 +115,9 @@ impl Judged {
     }
 
     /// The kernel is told of these, and may drop them.
-    fn tell(&mut self, permissions: Permissions, is_open: bool, now: Micros) {
+    fn tell(&mut self, permissions: Permissions, may_be_dropped: bool, now: Micros) {
         if permissions != self.told {
-            self.taken = if self.is_quiet(is_open, now) { Taken::Soon } else { Taken::Unsure };
+            self.taken = if self.is_quiet(may_be_dropped, now) { Taken::Soon } else { Taken::Unsure };
             self.told = permissions;
         }
         self.stir(now);
@@ -112,20 +131,21 @@ impl Judged {
 
     /// The kernel is told of these, and takes them whatever else there is.
     fn give(&mut self, permissions: Permissions, now: Micros) {
-        *self = Self { told: permissions, taken: Taken::Sure, lull: NO_LULL, stirred: Lately::at(now) };
+        let stirred = Lately::at(now);
+        *self = Self { told: permissions, taken: Taken::Sure, is_set: false, lull: NO_LULL, stirred };
     }
 
     /// Whether answers, or what the kernel does by itself, can have crossed no question that comes now. That of a file that
     /// is open may be written to.
-    fn is_quiet(&self, is_open: bool, now: Micros) -> bool {
-        !is_open && (self.lull == CALM || !self.stirred.is_within(QUIET, now))
+    fn is_quiet(&self, may_be_dropped: bool, now: Micros) -> bool {
+        !may_be_dropped && (self.lull == CALM || !self.stirred.is_within(QUIET, now))
     }
 
     /// Whether the kernel may go on judging by others if it were told of these.
-    fn may_miss(&self, permissions: Permissions, is_open: bool, now: Micros) -> bool {
+    fn may_miss(&self, permissions: Permissions, may_be_dropped: bool, now: Micros) -> bool {
         match permissions == self.told {
             true => self.taken == Taken::Unsure,
-            false => !self.is_quiet(is_open, now),
+            false => !self.is_quiet(may_be_dropped, now),
         }
     }
 }
@@ -134,9 +154,26 @@ impl Core {
     /// The kernel is told of attributes.
     pub(crate) fn note_permissions(&mut self, attr: &Attr) {
         let now = self.clock.now;
+        let permissions = Permissions::of(attr);
+        let may_be_dropped = self.may_be_dropped(attr.ino, permissions);
         if let Some(known) = self.known.get_mut(&attr.ino) {
-            known.judged.tell(Permissions::of(attr), known.is_open(), now);
+            known.judged.tell(permissions, may_be_dropped, now);
         }
+    }
+
+    /// Whether the kernel may drop whatever it is told of an inode, of other permissions than it was told: it does while it is cut, from
+    /// before it asks for that, and where it is written to.
+    fn may_be_dropped(&self, ino: Ino, permissions: Permissions) -> bool {
+        let Some(known) = self.known.get(&ino).filter(|known| known.judged.told != permissions) else {
+            return false;
+        };
+        known.is_open() || self.is_being_set(ino)
+    }
+
+    /// Whether a SETATTR of an inode waits for its answer here.
+    fn is_being_set(&self, ino: Ino) -> bool {
+        let is_it = |parked: &Parked| matches!(parked.request, Request::SetAttr { ino: of, .. } if of == ino);
+        self.parked.values().any(is_it)
     }
 
     /// The kernel is told of an inode, perhaps for the first time: then it has the permissions that it is told.
@@ -156,7 +193,7 @@ impl Core {
             && let Some(known) = self.known.get_mut(&attr.ino)
         {
             known.judged.give(Permissions::of(attr), now);
-            known.judged.taken = Taken::Soon;
+            (known.judged.taken, known.judged.is_set) = (Taken::Soon, true);
         }
     }
 
@@ -187,24 +224,32 @@ impl Core {
     /// Whether the kernel may go on judging by others if it were told of these attributes.
     pub(crate) fn may_miss_permissions(&self, attr: &Attr) -> bool {
         let now = self.clock.now;
+        let permissions = Permissions::of(attr);
         self.known.get(&attr.ino).filter(|known| known.lookups > 0 || known.is_open()).is_some_and(|known| {
-            let is_open = known.is_open();
-            known.judged.may_miss(Permissions::of(attr), is_open, now)
+            known.judged.may_miss(permissions, self.may_be_dropped(attr.ino, permissions), now)
         })
     }
 
     /// Whether a listing of a directory whose last lull was that was asked for after all that has stirred of an inode: numbers of
     /// lulls are of one directory each, and forgotten when anything stirs.
-    pub(crate) fn is_calm(known: &Known, lull: Option<LullNumber>) -> bool {
-        lull == Some(known.judged.lull) && !known.is_open()
+    pub(crate) fn is_calm(&self, ino: Ino, lull: Option<LullNumber>) -> bool {
+        self.known.get(&ino).is_some_and(|known| lull == Some(known.judged.lull) && !known.is_open())
+            && !self.is_being_set(ino)
     }
 
     /// A listing of a directory whose last lull was that is about to tell of an inode.
     pub(crate) fn note_calm(&mut self, ino: Ino, lull: Option<LullNumber>) {
-        if let Some(known) = self.known.get_mut(&ino)
-            && Self::is_calm(known, lull)
+        if self.is_calm(ino, lull)
+            && let Some(known) = self.known.get_mut(&ino)
         {
             known.judged.calm();
+        }
+    }
+
+    /// A listing has told of an inode.
+    pub(crate) fn note_told_by_listing(&mut self, ino: Ino) {
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.judged.note_listed();
         }
     }
 
@@ -235,6 +280,10 @@ impl Core {
         }
     }
 
+    fn taken(&self, ino: Ino) -> Option<Invalidation> {
+        Some(Invalidation::Taken { ino, generation: self.known.get(&ino)?.end.generation() })
+    }
+
     /// Something is about to be taken back: the answers that it may overtake are waited for first, where the kernel is to
     /// judge by them.
     pub(crate) fn wait_for_answers(
@@ -244,14 +293,27 @@ impl Core {
     ) -> Vec<Invalidation> {
         let now = self.clock.now;
         let mut waits = Vec::new();
+        // Told by listings: where they are, and some of them.
+        let mut listed: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
         for invalidation in &list {
             let Some(ino) = &invalidation.recalls() else { continue };
             let Some(known) = self.known.get_mut(ino) else { continue };
+            let (place, is_listed) = (known.place(), known.judged.lull == LISTED);
             if known.judged.recall(now) {
-                waits.push(Invalidation::Taken { ino: *ino, generation: known.end.generation() });
+                match place {
+                    Place::Covered(parent, _) if is_listed => listed.entry(parent).or_default().push(*ino),
+                    _ => waits.push(Invalidation::Taken { ino: *ino, generation: known.end.generation() }),
+                }
             }
             if is_unknown {
                 known.judged.lose_track();
+            }
+        }
+        // The kernel has taken in what a listing told when somebody else has had the directory's lock.
+        for (parent, inodes) in listed {
+            match self.told_name(parent, &inodes) {
+                Some(name) => waits.push(Invalidation::Settled { parent, name }),
+                None => waits.extend(inodes.into_iter().filter_map(|ino| self.taken(ino))),
             }
         }
         if waits.is_empty() {

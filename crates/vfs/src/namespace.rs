@@ -62,7 +62,8 @@ impl Core {
             if let Some(ino) = request.content_of().filter(|_| self.config.sync || progress.must_sync) {
                 self.refuse_unstored(ino)?;
             }
-            return self.finish(reply, progress);
+            // What was told to be kept may have been taken back while this waited.
+            return self.finish(reply.not_to_be_kept(), progress);
         }
         match request {
             Request::Lookup { parent, name } => self.try_lookup(*parent, name),

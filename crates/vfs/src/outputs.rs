@@ -104,10 +104,12 @@ pub enum Invalidation {
         ino: Ino,
     },
     /// Nothing: [`crate::Core::lull_came`] is told, later or never, when the kernel has had the lock of the directory once after all
-    /// that stands before. Nobody waits for that.
+    /// that stands before. The job does not wait for that.
     Lull {
         /// The directory.
         dir: Ino,
+        /// A name that the kernel has of it. It is asked for again.
+        name: Name,
         /// To be told.
         number: u16,
     },

@@ -55,6 +55,7 @@ impl Core {
                         self.note_calm(ino, lull);
                     }
                     self.give_entry(dir, cookie, entry.attr, entry.keep_name, entry.keep_attr);
+                    self.note_told_by_listing(ino);
                 }
                 after = cookie.0;
                 is_any = true;
@@ -109,7 +110,7 @@ impl Core {
         };
         let is_to_wait = known.is_some_and(|known| known.seat.is_elsewhere(dir))
             || self.moves_end(&found.0)
-            || !known.is_some_and(|known| Self::is_calm(known, lull)) && self.may_miss_permissions(&found.0)
+            || lull.is_none_or(|_| !self.is_calm(ino, lull)) && self.may_miss_permissions(&found.0)
             || self.is_losing_links(ino);
         (!is_to_wait).then_some(found)
     }

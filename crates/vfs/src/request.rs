@@ -449,6 +449,17 @@ impl Reply {
             _ => None,
         }
     }
+
+    /// The same, nothing of which the kernel keeps longer than for its question.
+    pub(crate) fn not_to_be_kept(self) -> Self {
+        let once = |entry: Entry| Entry { keep_name: Keep::No, keep_attr: Keep::No, ..entry };
+        match self {
+            Self::Attr(attr, _) => Self::Attr(attr, Keep::No),
+            Self::Entry(entry) => Self::Entry(once(entry)),
+            Self::Created(entry, opened) => Self::Created(once(entry), opened),
+            other => other,
+        }
+    }
 }
 
 /// How bytes that are written come.

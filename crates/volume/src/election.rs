@@ -33,12 +33,14 @@ impl Volume {
     pub fn try_elect(&self) -> Result<Option<MasterLock>, VolumeError> {
         let path = self.path().join(LOCK_FILE);
         let opened = OpenOptions::new().read(true).write(true).open(&path);
-        let mut file = opened.map_err(|e| VolumeError::io("open the master lock", &path, e))?;
+        let file = opened.map_err(|e| VolumeError::io("open the master lock", &path, e))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(VolumeError::io("lock", &path, error)),
         }
+        let lock = MasterLock { file };
+        let mut file = &lock.file;
         // For people and for `master_pid`; a full disk must not stop an election.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let text = format!("pid {}\nsince {since}\n", std::process::id());
@@ -48,7 +50,7 @@ impl Volume {
                 return Err(VolumeError::io("write", &path, error));
             }
         }
-        Ok(Some(MasterLock { file }))
+        Ok(Some(lock))
     }
 
     /// The pid of the process that holds the master lock, as the kernel knows it; `None` without master.

@@ -1,14 +1,17 @@
 //! Waits for lulls: for the lock of each directory, once, on a thread that ends when none is left to wait for.
 //!
-//! A notification of a name takes the lock, also where nobody has that name. It may wait for as long as an operation of this
-//! kernel does; lulls behind it come late then, or are given up where there are too many.
+//! A notification of a name takes the lock; some kernels do not where nobody has that name, and say so. It may wait for as long as
+//! an operation of this kernel does; lulls behind it come late then, or are given up where there are too many.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use fuse::Notified;
 use parking_lot::Mutex;
-use types::Ino;
+use types::{Ino, Name};
 
 use super::Shared;
 
@@ -18,10 +21,19 @@ pub(super) struct Lulls(Mutex<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Directories, and what to tell.
-    waiting: VecDeque<(Ino, u16)>,
+    waiting: VecDeque<Lull>,
     /// Whether a thread waits for the first of them.
     is_served: bool,
+}
+
+/// A lull that is waited for.
+#[derive(Debug)]
+pub(super) struct Lull {
+    pub dir: Ino,
+    /// A name that the kernel has there.
+    pub name: Name,
+    /// To be told.
+    pub number: u16,
 }
 
 impl Lulls {
@@ -30,17 +42,19 @@ impl Lulls {
     }
 }
 
-/// Has the owner told when one comes. Never blocks.
-pub(super) fn wait(shared: &Arc<Shared>, dir: Ino, number: u16) {
+/// Has the owner told when it comes. Never blocks.
+pub(super) fn wait(shared: &Arc<Shared>, lull: Lull) {
     // Otherwise a name would be dropped, with what is mounted below it.
     if !shared.notify.has_expire_only() {
         return;
     }
     let mut queue = shared.lulls.0.lock();
+    // The newer one says more.
+    queue.waiting.retain(|waiting| waiting.dir != lull.dir);
     if queue.waiting.len() >= WAITING_MAX {
         queue.waiting.pop_front();
     }
-    queue.waiting.push_back((dir, number));
+    queue.waiting.push_back(lull);
     if queue.is_served {
         return;
     }
@@ -62,15 +76,19 @@ fn serve(shared: &Arc<Shared>) {
             queue.is_served = next.is_some();
             next
         };
-        let Some((dir, number)) = next else { return };
-        match shared.notify.expire_entry(dir.0, OsStr::new(NOBODYS_NAME)) {
-            Ok(_) => (shared.hooks.lull)(dir, number),
+        let Some(Lull { dir, name, number }) = next else { return };
+        match shared.notify.expire_entry(dir.0, OsStr::from_bytes(name.as_bytes())) {
+            Ok(Notified::Done) => {
+                let told = catch_unwind(AssertUnwindSafe(|| (shared.hooks.lull)(dir, number)));
+                if told.is_err() {
+                    log::error!("the report of a lull panicked");
+                }
+            }
+            Ok(Notified::Absent) => {}
             Err(error) => log::debug!("no lull of directory {dir}: {error}"),
         }
     }
 }
 
-/// If somebody has it, it is looked up once more.
-const NOBODYS_NAME: &str = ".holdfast-lull";
 /// More are given up, the oldest first.
-const WAITING_MAX: usize = 1024;
+const WAITING_MAX: usize = 256;
