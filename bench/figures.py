@@ -22,6 +22,7 @@ sys.dont_write_bytecode = True
 
 from rig import Bench, Figure, said
 from rows import GROUPS, ON_REQUEST
+from whole import write_whole
 
 FAILURES = (RuntimeError, KeyError, ValueError, ArithmeticError, OSError, subprocess.SubprocessError)
 HEAD = "| figure | goal | value | measured | met |\n|---|---|---|---|---|"
@@ -55,7 +56,7 @@ def main() -> int:
             is_whole &= not failure
             notes += bench.notes
             result[group] = [vars(figure) for figure in figures]
-            args.out.write_text(json.dumps({**result, "notes": notes}, indent=1, ensure_ascii=False), encoding="utf-8")
+            write_whole(args.out, json.dumps({**result, "notes": notes}, indent=1, ensure_ascii=False))
     except KeyboardInterrupt:
         print("broken off", file=sys.stderr)
         return 130

@@ -28,6 +28,7 @@ from systems import DEFAULT, SYSTEMS
 from systems.base import System, Tools, package_version
 from systems.host import Failed, Host, become_reaper, descendants, end, in_session, reap
 from systems.local import type_of
+from whole import write_whole
 
 TREE = Path("/usr/share/go-1.19")
 TREE_PACKAGE = "golang-1.19-src"
@@ -260,7 +261,7 @@ class Runner:
                     self.measure(record, host)
                     whole = not record.problem.startswith("not done")
                     print(f"run {run}, {system.name}, {record.workload}: {record.seconds} s {record.problem}", flush=True)
-                (self.raw / f"{run}-{system.name}-{record.workload}.json").write_text(json.dumps(dataclasses.asdict(record), indent=1))
+                write_whole(self.raw / f"{run}-{system.name}-{record.workload}.json", json.dumps(dataclasses.asdict(record), indent=1))
                 if record.problem:
                     shutil.copytree(host.logs, self.options.out / "logs" / f"{run}-{system.name}-{'start' if trouble else record.workload}", dirs_exist_ok=True)
         finally:
@@ -295,9 +296,9 @@ def write_report(out: Path) -> None:
     loads = sorted(record.load for record in records)
     if loads:
         known["measured"]["Load"] = f"{loads[0]} to {loads[-1]} as the workloads began: of the systems' own daemons and of whatever else ran"
-    (out / "report.json").write_text(report.document(records, known))
+    write_whole(out / "report.json", report.document(records, known))
     text = report.markdown(records, known)
-    (out / "report.md").write_text(text)
+    write_whole(out / "report.md", text)
     print(f"\n{text}\n{out}/report.md, {out}/report.json")
 
 
@@ -320,7 +321,7 @@ def measure_all(options: argparse.Namespace, place: Path, signals: Signals) -> b
     for directory in ("raw", "logs"):
         (options.out / directory).mkdir(parents=True, exist_ok=True)
     known = {**facts(options, systems, archive), "workloads": options.workloads}
-    (options.out / "systems.json").write_text(json.dumps(known, indent=1))
+    write_whole(options.out / "systems.json", json.dumps(known, indent=1))
     runner = Runner(options, place, archive)
     try:
         for run in range(1, options.runs + 1):
