@@ -220,10 +220,14 @@ class Host:
 
     def stop(self) -> None:
         """Unmounts, ends every process that was started, and removes what was written."""
+        # Known while they are mounted alone.
+        connections = [connection for _, place in mount_entries() if Path(place).is_relative_to(self.place) for connection in connections_of(place)]
         self._unmount()
         stuck = end(descendants)
         if stuck:
-            self._abort_all()
+            for connection in connections:
+                if connection.exists():
+                    connection.write_text("1")
             stuck = end(descendants, 1)
         self._unmount()
         reap([*self._processes, *([self._network] if self._network else [])])
@@ -234,15 +238,15 @@ class Host:
             return
         shutil.rmtree(self.place, ignore_errors=True)
 
-    def _abort_all(self) -> None:
-        for _, place in mount_entries():
-            if Path(place).is_relative_to(self.place):
-                abort(place)
+
+def connections_of(place: str) -> list[Path]:
+    """What aborts the connection of a FUSE mount with its daemon."""
+    devices = [device for device, mounted in mount_entries() if mounted == place and device.startswith("0:")]
+    paths = [Path("/sys/fs/fuse/connections", device.split(":")[1], "abort") for device in devices]
+    return [path for path in paths if path.exists()]
 
 
 def abort(place: str) -> None:
     """Breaks the connection of a FUSE mount with its daemon, so that whoever waits for it gets an error."""
-    for device, mounted in mount_entries():
-        connection = Path("/sys/fs/fuse/connections", device.split(":")[1], "abort")
-        if mounted == place and device.startswith("0:") and connection.exists():
-            connection.write_text("1")
+    for connection in connections_of(place):
+        connection.write_text("1")

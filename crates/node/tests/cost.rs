@@ -132,6 +132,32 @@ fn walking_costs_less_than_a_message_or_request_for_a_hundred_inodes() {
     assert!(spent < inodes as u64 / 100, "{spent} requests for a warm walk of {inodes} inodes");
 }
 
+/// A walk right after another node has changed all permissions looks up a few inodes, not each.
+#[test]
+fn walking_right_after_a_chmod_of_all_elsewhere_looks_up_few() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    let inodes = make_tree(&a.path("tree"), 5, 200);
+    let lookups =
+        || b.ask("stat")["by_label"]["fuse_requests_total"]["lookup"].as_u64().expect("it is counted");
+    for mode in [0o600, 0o644, 0o640] {
+        assert_eq!(walk(&b.path("tree")), inodes);
+        for dir in 0..5 {
+            for file in 0..200 {
+                let path = a.path(&format!("tree/g0/d{dir}/f{file}"));
+                fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            }
+        }
+        // Lulls come a moment later.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let before = lookups();
+        assert_eq!(walk(&b.path("tree")), inodes);
+        let spent = lookups() - before;
+        assert!(spent < inodes as u64 / 5, "{spent} lookups in a walk of {inodes} inodes");
+    }
+}
+
 /// The same with a few files in each directory, made by a node that is not the master and walked by a third; and by a
 /// tool that goes by sorted names.
 #[test]

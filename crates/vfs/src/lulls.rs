@@ -7,7 +7,7 @@
 //! back, tells of each inode rather than leave it to be looked up.
 //!
 //! Who waits for the lock has listings that come later wait as well, if one is under way that waits for another node. So a
-//! directory is waited for once at a time, and not while other nodes change it all the time.
+//! directory is waited for once at a time, and after a pause.
 
 use std::collections::VecDeque;
 
@@ -79,8 +79,7 @@ impl Core {
         list: &mut Vec<Invalidation>,
     ) -> Option<(LullNumber, Vec<Ino>)> {
         let now = self.clock.now;
-        let cached = self.cache.dirs.get(&dir)?;
-        if list.len() < INODES_MIN || self.lulls.is_lately(dir, now) || cached.busy_until > now {
+        if list.len() < INODES_MIN || self.lulls.is_lately(dir, now) {
             return None;
         }
         let recalled = list.iter().filter_map(|invalidation| match invalidation {
