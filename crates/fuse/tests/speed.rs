@@ -4,13 +4,14 @@
 
 mod common;
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use common::mount_default;
 use fuse::OpenReplyFlags;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, mknodat, openat, unlinkat};
 
 #[test]
 #[ignore = "a measurement, not a check"]
@@ -29,6 +30,36 @@ fn round_trips() {
         drop(fs::File::create(mounted.path("g")).unwrap());
         fs::remove_file(mounted.path("g")).unwrap();
     });
+}
+
+/// What names cost where nothing is done for them: a map in memory, beside the file system of the directory for temporary files. No node
+/// on this transport does better.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn names_for_which_nothing_is_done() {
+    const COUNT: u64 = 20_000;
+    let Some(mounted) = mount_default() else { return };
+    mounted.fs.quiet.store(true, Ordering::Relaxed);
+    let local = std::env::temp_dir().join(format!("fuse-speed-{}", std::process::id()));
+    for (what, root) in [("in memory, through FUSE", mounted.path("names")), ("beside it", local)] {
+        for round in 0..3 {
+            fs::create_dir(&root).unwrap();
+            let dir = File::open(&root).unwrap();
+            let each = |action: &dyn Fn(&str)| {
+                let start = Instant::now();
+                (0..COUNT).for_each(|n| action(&format!("n{n}")));
+                start.elapsed().as_nanos() as u64 / COUNT
+            };
+            let make = each(&|name| mknodat(&dir, name, FileType::RegularFile, Mode::RUSR, 0).unwrap());
+            let unlink = each(&|name| unlinkat(&dir, name, AtFlags::empty()).unwrap());
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+            let create = each(&|name| drop(openat(&dir, name, flags, Mode::RUSR).unwrap()));
+            println!(
+                "{what}, round {round}: mknod {make} ns, unlink {unlink} ns, create and close {create} ns"
+            );
+            fs::remove_dir_all(&root).unwrap();
+        }
+    }
 }
 
 fn report(what: &str, count: usize, mut action: impl FnMut()) {
