@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::abi::Opcode;
 use crate::uring;
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -110,8 +111,8 @@ pub(crate) fn before_read() {
 }
 
 /// The reader has a request of `len` bytes by the thread `pid`, 0 if there is none.
-pub(crate) fn asked(pid: u32, len: usize) -> Option<PlaceEvent> {
-    PLACE.with_borrow_mut(|place| place.as_mut()?.asked(pid, len))
+pub(crate) fn asked(pid: u32, len: usize, opcode: Option<Opcode>) -> Option<PlaceEvent> {
+    PLACE.with_borrow_mut(|place| place.as_mut()?.asked(pid, len, opcode))
 }
 
 /// Has `write` write an answer of `len` bytes.
@@ -136,6 +137,8 @@ struct Place {
     slept: i32,
     reading_since: Instant,
     answered_at: Instant,
+    /// How long after that the next request is still of the same burst.
+    close: Duration,
     /// How often the watch had it step forth, when it last looked.
     helped: u64,
     /// Since when, how often the watch helped while somebody waited.
@@ -155,14 +158,16 @@ impl Place {
             slept: 0,
             reading_since: now,
             answered_at: now,
+            close: CLOSE,
             helped: 0,
             rescues: (now, 0),
             plain_until: now,
         }
     }
 
-    fn asked(&mut self, pid: u32, len: usize) -> Option<PlaceEvent> {
+    fn asked(&mut self, pid: u32, len: usize, opcode: Option<Opcode>) -> Option<PlaceEvent> {
         let now = Instant::now();
+        let close = std::mem::replace(&mut self.close, close_to(opcode));
         let has_slept = now - self.reading_since > SLEPT;
         self.shared.asked.fetch_add(1, Ordering::Relaxed);
         let helped = self.shared.helped.load(Ordering::Relaxed);
@@ -170,7 +175,7 @@ impl Place {
         if is_rescued {
             self.rescued(now);
         }
-        if len > SMALL || now - self.answered_at > CLOSE {
+        if len > SMALL || now - self.answered_at > close {
             self.end_burst();
             return is_rescued.then_some(PlaceEvent::Rescued);
         }
@@ -443,8 +448,19 @@ const STAT_LEN: usize = 1200;
 /// Larger messages are copied for longer than a wake-up takes, and what is read ahead wakes nobody who waits for each.
 const SMALL: usize = 64 << 10;
 
-/// A request that comes later than this after the last answer began is none of a burst: a few round trips between CPUs.
+/// How long after the answer to a request of this kind began the next may come, for both to be of one burst.
+fn close_to(opcode: Option<Opcode>) -> Duration {
+    match opcode {
+        Some(Opcode::Readdir | Opcode::Readdirplus) => CLOSE_LISTED,
+        _ => CLOSE,
+    }
+}
+
+/// A few round trips between CPUs.
 const CLOSE: Duration = Duration::from_micros(300);
+
+/// Whoever is told of hundreds of names looks at each before he asks for more.
+const CLOSE_LISTED: Duration = Duration::from_millis(2);
 
 /// Of a burst, so many are answered before anything is done for the rest.
 const STREAK_MIN: u32 = 8;
@@ -492,11 +508,11 @@ mod tests {
     fn serve(during: impl FnOnce()) {
         for _ in 0..STREAK_MIN {
             before_read();
-            asked(0, 100);
+            asked(0, 100, None);
             answering(100, || ());
         }
         before_read();
-        asked(0, 100);
+        asked(0, 100, None);
         answering(100, during);
     }
 
@@ -530,7 +546,24 @@ mod tests {
             assert_eq!(started.join().expect("no panic"), SCHED_OTHER);
             serve(|| spin(CLOSE * 2));
             before_read();
-            asked(0, 100);
+            asked(0, 100, None);
+            assert_eq!(policy(), SCHED_OTHER, "a late one");
+        });
+    }
+
+    #[test]
+    fn who_was_told_many_names_has_longer_for_the_next_request() {
+        placed(|| {
+            serve(|| ());
+            before_read();
+            asked(0, 100, Some(Opcode::Readdirplus));
+            answering(32 << 10, || spin(CLOSE * 2));
+            before_read();
+            asked(0, 100, Some(Opcode::Lookup));
+            assert_eq!(policy(), SCHED_IDLE, "one of the burst");
+            answering(100, || spin(CLOSE * 2));
+            before_read();
+            asked(0, 100, None);
             assert_eq!(policy(), SCHED_OTHER, "a late one");
         });
     }
@@ -552,7 +585,7 @@ mod tests {
             serve(|| ());
             before_read();
             wait_for_help();
-            asked(0, 100);
+            asked(0, 100, None);
             serve(|| assert_eq!(policy(), SCHED_IDLE, "nobody waited"));
         });
     }

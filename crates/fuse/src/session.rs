@@ -333,7 +333,7 @@ fn dispatch<H: Handler + ?Sized>(channel: &Arc<Channel>, handler: &H, message: &
         // The answer to `Notifier::mark`. No reply.
         Some(Opcode::NotifyReply) => guard(channel, "mark", || handler.marked(request.header.unique)),
         _ => {
-            if let Some(event) = placement::asked(request.header.pid, message.len()) {
+            if let Some(event) = placement::asked(request.header.pid, message.len(), opcode) {
                 handler.placed(event);
             }
             channel.in_flight.insert(request.header.unique);
