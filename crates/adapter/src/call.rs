@@ -102,9 +102,34 @@ impl Call {
         self.finish_with(metrics, |reply| _ = reply.malformed());
     }
 
+    /// Answers while something is still to be done for it.
+    pub fn answer(self, answer: Answer) -> Answered {
+        self.answer_with(|reply| _ = answer.send(reply))
+    }
+
     fn finish_with(self, metrics: &Metrics, send: impl FnOnce(fuse::Reply)) {
+        self.answer_with(send).done(metrics);
+    }
+
+    fn answer_with(self, send: impl FnOnce(fuse::Reply)) -> Answered {
         let Self { kind, operation, arrived, .. } = self;
         send(self.reply);
+        Answered { kind, operation, arrived }
+    }
+}
+
+/// A request that was answered.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    kind: FuseKind,
+    operation: Option<OperationKind>,
+    arrived: Instant,
+}
+
+impl Answered {
+    /// Records how long it took.
+    pub fn done(self, metrics: &Metrics) {
+        let Self { kind, operation, arrived } = self;
         let us = arrived.elapsed().as_micros() as u64;
         metrics.fuse_duration.record(kind, us);
         if let Some(operation) = operation {

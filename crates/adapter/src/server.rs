@@ -1,7 +1,7 @@
 //! The node as the transport sees it: takes requests, asks the core, sends answers.
 //!
-//! Lock order: the core's, then the [`PendingTable`]'s, and [`CatchUp`]'s. Nothing here holds any while it answers, reads a
-//! segment or notifies the kernel.
+//! Lock order: the core's, then the [`PendingTable`]'s, and [`CatchUp`]'s. Nothing here holds any while it reads a segment or
+//! notifies the kernel, nor while it answers, but for a long write, whose answer waits for nothing in the kernel either.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use fuse::{Errno, Forget, Handler, Operation, PlaceEvent, Transport};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Shield, Via, WriteData};
+use vfs::{
+    Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Shield, Via, WriteData, WriteNow,
+};
 
 use crate::call::{Call, PendingTable, Stage, Waited};
 use crate::catch_up::{CatchUp, Turn};
@@ -231,14 +233,13 @@ impl<D: Driver> Server<D> {
             (false, true) => Via::Direct { append },
             (false, false) => Via::Cache { append },
         };
-        if kill_privileges.is_none()
-            && let Some(reply) = driver.with_core(|core, clock| {
-                let reply = core.write_now(clock, ino, offset, data, via, call.is_exempt)?;
-                note_answer(core, driver.catch_up(), &mut call, &reply);
-                Some(reply)
-            })
-        {
-            return conclude(driver, call, reply, Thread::Reader);
+        if kill_privileges.is_none() {
+            let now = WriteNow { ino, offset, data, via, is_exempt: call.is_exempt };
+            call = match write_now(driver, call, &now) {
+                Written::Answered => return,
+                Written::Done(call, reply) => return conclude(driver, call, reply, Thread::Reader),
+                Written::Waits(call) => call,
+            };
         }
         let data = WriteData(data.into());
         let request = match of_pages {
@@ -246,6 +247,43 @@ impl<D: Driver> Server<D> {
             false => Request::Write { ino, offset, data, append, direct, kill_privileges },
         };
         ask(driver, call, request, Thread::Reader);
+    }
+}
+
+/// How far a write came without waiting.
+enum Written {
+    /// All of it is done.
+    Answered,
+    /// It is to be answered.
+    Done(Call, Reply),
+    /// It is to be asked for.
+    Waits(Call),
+}
+
+/// Writes if that needs no waiting. A long write through the kernel's pages is answered before its bytes are stored, so that the program
+/// fills its next pages meanwhile; nothing else is asked of the core before they are.
+fn write_now<D: Driver>(driver: &D, call: Call, write: &WriteNow<'_>) -> Written {
+    let Shape::Write(shape) = call.shape else { return Written::Waits(call) };
+    let may_accept = write.via == Via::Cache { append: false } && !shape.sync;
+    let (mut waiting, mut answered) = (Some(call), None);
+    let reply = driver.with_core(|core, clock| {
+        let mut accept =
+            || answered = waiting.take().map(|call| call.answer(Answer::Written(write.data.len() as u32)));
+        let accepted: Option<&mut dyn FnMut()> = may_accept.then_some(&mut accept);
+        let reply = core.write_now(clock, write, accepted)?;
+        match &mut waiting {
+            Some(call) => note_answer(core, driver.catch_up(), call, &reply),
+            None => note_written(core, shape, &reply),
+        }
+        Some(reply)
+    });
+    if let Some(answered) = answered {
+        answered.done(driver.metrics());
+    }
+    match (waiting, reply) {
+        (None, _) => Written::Answered,
+        (Some(call), Some(reply)) => Written::Done(call, reply),
+        (Some(call), None) => Written::Waits(call),
     }
 }
 
@@ -317,12 +355,7 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
             }
             core.attributes_set(reply);
         }
-        (Shape::Write(WriteShape { ino, end: Some(end), .. }), Reply::Written { .. }) => {
-            core.end_written(ino, end);
-        }
-        (Shape::Write(WriteShape { ino, offset, end: None, .. }), Reply::Written { len, .. }) => {
-            core.end_moved(ino, offset.saturating_add(u64::from(*len)));
-        }
+        (Shape::Write(shape), Reply::Written { .. }) => note_written(core, shape, reply),
         (Shape::Copy { ino, offset }, Reply::Copied { len, .. }) => {
             core.end_moved(ino, offset.saturating_add(*len));
         }
@@ -349,6 +382,16 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
                 call.before.catch_up = None;
             }
         }
+    }
+}
+
+/// Where the kernel has the end of a file once a write is answered.
+fn note_written(core: &mut Core, shape: WriteShape, reply: &Reply) {
+    let WriteShape { ino, offset, end, .. } = shape;
+    match (end, reply) {
+        (Some(end), Reply::Written { .. }) => core.end_written(ino, end),
+        (None, Reply::Written { len, .. }) => core.end_moved(ino, offset.saturating_add(u64::from(*len))),
+        _ => {}
     }
 }
 

@@ -70,13 +70,19 @@ fn names_for_which_nothing_is_done() {
                 let (start, before) = (Instant::now(), nothing.requests.load(Ordering::Relaxed));
                 (0..COUNT).for_each(|n| action(&format!("n{n}")));
                 let requests = nothing.requests.load(Ordering::Relaxed) - before;
-                format!("{} ns ({:.1})", start.elapsed().as_nanos() as u64 / COUNT, requests as f64 / COUNT as f64)
+                format!(
+                    "{} ns ({:.1})",
+                    start.elapsed().as_nanos() as u64 / COUNT,
+                    requests as f64 / COUNT as f64
+                )
             };
             let make = each(&|name| mknodat(&dir, name, FileType::RegularFile, Mode::RUSR, 0).unwrap());
             let unlink = each(&|name| unlinkat(&dir, name, AtFlags::empty()).unwrap());
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
             let create = each(&|name| drop(openat(&dir, name, flags, Mode::RUSR).unwrap()));
-            println!("{what}, round {round}, with requests: mknod {make}, unlink {unlink}, create and close {create}");
+            println!(
+                "{what}, round {round}, with requests: mknod {make}, unlink {unlink}, create and close {create}"
+            );
             // The names have to be there for the local one alone.
             (0..COUNT).for_each(|n| _ = unlinkat(&dir, format!("n{n}"), AtFlags::empty()));
             fs::remove_dir(&root).unwrap();
@@ -99,7 +105,13 @@ impl Nothing {
     /// A new inode each time.
     fn entry(&self, mode: u32) -> Entry {
         let ino = self.requests.load(Ordering::Relaxed) + fuse::ROOT_ID;
-        Entry { nodeid: ino, attr: attr_of(ino, mode), entry_ttl: Self::TTL, attr_ttl: Self::TTL, ..Entry::default() }
+        Entry {
+            nodeid: ino,
+            attr: attr_of(ino, mode),
+            entry_ttl: Self::TTL,
+            attr_ttl: Self::TTL,
+            ..Entry::default()
+        }
     }
 }
 

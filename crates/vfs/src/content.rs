@@ -6,19 +6,21 @@ use std::ops::Range;
 use chunk::ChunkError;
 use meta::{Body, Content, FsError};
 use obs::OperationKind;
-use types::{Ino, LockMode, ResourceId};
+use types::{Ino, LockMode, Micros, ResourceId};
 use wire::{FetchWhat, ToMaster, Want};
 
 use crate::cache::Place;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay, pages_of};
-use crate::request::{AllocateMode, ReadJob, Reply, Via};
+use crate::request::{AllocateMode, ReadJob, Reply, Via, WriteNow};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// Largest file: what the kernel's signed offset can name.
 pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Writes of at least this many bytes go to a segment at once.
 const WRITE_THROUGH_LEN: usize = 128 << 10;
+/// After bytes that were accepted could not be stored, so long none are accepted before they are.
+const DISTRUST: Micros = Micros(10_000_000);
 /// A file with this many bytes in memory only is stored at once.
 const STAGE_LEN: usize = 1 << 20;
 
@@ -190,16 +192,18 @@ impl Core {
 
     /// Writes at once if that needs no waiting. `None`: submit the write as a request of its own.
     ///
-    /// This spares the copy of the bytes that a waiting request needs. No limits of accounts bind who `is_exempt`.
+    /// This spares the copy of the bytes that a waiting request needs.
+    ///
+    /// `accepted` is called, once at most, when a long write can no longer be refused and its bytes are still to be stored: whoever asked may
+    /// be told that all is written, and goes on meanwhile. What cannot be stored after that stays in memory, as what short writes bring does,
+    /// for the next flush to store or to say why not.
     pub fn write_now(
         &mut self,
         clock: crate::outputs::Clock,
-        ino: Ino,
-        offset: u64,
-        data: &[u8],
-        via: Via,
-        is_exempt: bool,
+        write: &WriteNow<'_>,
+        accepted: Option<&mut dyn FnMut()>,
     ) -> Option<Reply> {
+        let WriteNow { ino, offset, data, via, is_exempt } = *write;
         self.clock = clock;
         let is_plain = !self.config.sync && !self.has_capability(ino);
         if !is_plain || !self.may_serve_pages() || self.broken.contains_key(&ino) {
@@ -208,7 +212,9 @@ impl Core {
         let is_exempt = is_exempt || via == Via::WriteBack;
         let mut progress = Progress { is_exempt, ..Progress::new(clock.now, 0) };
         let written = match via {
-            Via::Cache { append } => self.try_write(ino, offset, data, append, &mut progress),
+            Via::Cache { append } => {
+                self.try_write_accepting(ino, offset, data, append, &mut progress, accepted)
+            }
             Via::Direct { append } => {
                 let written = self.try_write(ino, offset, data, append, &mut progress);
                 written.inspect(|reply| self.shield_written(ino, offset, reply, &mut progress))
@@ -230,6 +236,19 @@ impl Core {
         data: &[u8],
         append: bool,
         progress: &mut Progress,
+    ) -> Try<Reply> {
+        self.try_write_accepting(ino, offset, data, append, progress, None)
+    }
+
+    /// As [`try_write`](Self::try_write), with `accepted` as for [`write_now`](Self::write_now).
+    fn try_write_accepting(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        append: bool,
+        progress: &mut Progress,
+        accepted: Option<&mut dyn FnMut()>,
     ) -> Try<Reply> {
         if self.config.read_only {
             return Err(FsError::ReadOnly.into());
@@ -257,7 +276,21 @@ impl Core {
         };
         let stays_inline = live.is_inline() && end <= self.config.inline_bytes_max as u64;
         let stored = if data.len() >= WRITE_THROUGH_LEN || is_tight && !stays_inline {
-            live.write_through(writer, ino, at, data, now)
+            // Of a store that fails no more is taken than memory has room for.
+            let may_keep = !is_tight && live.dirty_bytes() == 0 && self.clock.now >= self.space.trusted_from;
+            let accepted = accepted.filter(|_| may_keep && data.len() >= WRITE_THROUGH_LEN);
+            let is_accepted = accepted.map(|accepted| accepted()).is_some();
+            match live.write_through(writer, ino, at, data, now) {
+                Err(error) if is_accepted => {
+                    log::warn!("segment store: {error}: {} bytes of ino {ino} stay in memory", data.len());
+                    live.write(at, data, now);
+                    self.space.trusted_from = self.clock.now + DISTRUST;
+                    // For the number of a segment, if that is what it lacks. The next flush tells the error.
+                    _ = self.take_store_result(Err(error));
+                    Ok(())
+                }
+                stored => stored,
+            }
         } else {
             // Before: what could not be stored after the write would be written once more, appended perhaps.
             let is_much = live.dirty_bytes() > 0 && live.dirty_bytes() + data.len() >= STAGE_LEN;
@@ -267,7 +300,7 @@ impl Core {
             }
             staged
         };
-        let dirty = live.dirty_bytes();
+        let dirty = self.live.get(&ino).map_or(0, Live::dirty_bytes);
         if stored.is_err() {
             self.settle_pending(ino);
         }

@@ -61,5 +61,5 @@ pub use crate::judged::Permissions;
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, ReadJob,
-    Reply, Request, RequestId, Shield, StatFs, Via, WriteData,
+    Reply, Request, RequestId, Shield, StatFs, Via, WriteData, WriteNow,
 };

@@ -462,6 +462,21 @@ impl Reply {
     }
 }
 
+/// A write that is done at once, if it can be.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteNow<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// Where, in bytes; nothing to those that append.
+    pub offset: u64,
+    /// What.
+    pub data: &'a [u8],
+    /// How it comes.
+    pub via: Via,
+    /// No limits of accounts bind who asks.
+    pub is_exempt: bool,
+}
+
 /// How bytes that are written come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {

@@ -13,7 +13,8 @@ use meta::FsError;
 use obs::Metrics;
 use types::Ino;
 use vfs::{
-    AllocateMode, Config, Core, HandleId, OpenMode, Output, Reply, Request, RequestId, Shield, Via, WriteData,
+    AllocateMode, Config, Core, HandleId, OpenMode, Output, Reply, Request, RequestId, Shield, Via,
+    WriteData, WriteNow,
 };
 use wire::{FromMaster, ToMaster};
 
@@ -68,7 +69,10 @@ impl Rig {
     }
 
     fn write(&mut self, via: Via, offset: u64, data: &[u8]) -> Option<Shield> {
-        let reply = self.core.write_now(CLOCK, self.file, offset, data, via, true).expect("written at once");
+        let reply = self
+            .core
+            .write_now(CLOCK, &WriteNow { ino: self.file, offset, data, via, is_exempt: true }, None)
+            .expect("written at once");
         assert!(matches!(reply, Reply::Written { len, .. } if len as usize == data.len()), "{reply:?}");
         reply.shield()
     }
