@@ -11,15 +11,19 @@
 //! - moves to the caller's CPU, and stays there, when it slept all the same: the scheduler had taken one of the two elsewhere.
 //!
 //! Under SCHED_IDLE a thread gets next to nothing of a CPU that others use. A request that comes late ends the burst. And a
-//! thread of its own, the watch, looks every [`LOOK`]: where nothing was asked since, it has the reader step forth. Where
-//! somebody waited for it meanwhile, and again and again, the reader does without for a while.
+//! thread of its own, the watch, waits for a timer that the reader puts off while it is asked: where that runs out, it has the reader
+//! step forth. Where somebody waited for it meanwhile, and again and again, the reader does without for a while.
 //!
 //! Another thread, the scout, finds out where a caller is. The kernel answers that question under the lock of the caller's
 //! memory, which the caller may hold while it waits for the reader: so the reader must not ask, nor the watch.
+//!
+//! Both sleep through a burst. Whatever wakes on any CPU may have the scheduler move the caller: there it finds a CPU that has just left
+//! its idle state, and on the reader's one that does not count as idle.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
@@ -30,6 +34,9 @@ use crate::abi::Opcode;
 use crate::uring;
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 thread_local! {
     static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
@@ -59,7 +66,8 @@ impl Placement {
         if policy_of(reader).ok()? != SCHED_OTHER {
             return None;
         }
-        let shared = Arc::new(Shared::default());
+        let timer = Timer::new().inspect_err(|error| log::warn!("making a timer: {error}")).ok()?;
+        let shared = Arc::new(Shared::new(timer));
         let (tell, told) = mpsc::channel();
         let mut this = Self { shared: Arc::clone(&shared), helpers: Vec::new() };
         for (name, work) in
@@ -80,8 +88,8 @@ impl Placement {
             };
             _ = shared.helpers[this.helpers.len() - 1].set(thread);
         }
-        let threads = [this.helpers[0].thread().clone(), this.helpers[1].thread().clone()];
-        PLACE.set(Some(Place::new(shared, threads)));
+        let scout = this.helpers[1].thread().clone();
+        PLACE.set(Some(Place::new(shared, scout)));
         Some(this)
     }
 }
@@ -94,6 +102,7 @@ impl Drop for Placement {
             }
         });
         self.shared.is_over.store(true, Ordering::SeqCst);
+        self.shared.timer.set(SOON);
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
             _ = helper.join();
@@ -127,7 +136,6 @@ pub(crate) fn answering<T>(len: usize, write: impl FnOnce() -> T) -> T {
 #[derive(Debug)]
 struct Place {
     shared: Arc<Shared>,
-    watch: std::thread::Thread,
     scout: std::thread::Thread,
     /// Moves that it knows of.
     moves: u64,
@@ -137,6 +145,8 @@ struct Place {
     slept: i32,
     reading_since: Instant,
     answered_at: Instant,
+    /// When it last put off the watch.
+    timed_at: Instant,
     /// How long after that the next request is still of the same burst.
     close: Duration,
     /// How often the watch had it step forth, when it last looked.
@@ -147,17 +157,17 @@ struct Place {
 }
 
 impl Place {
-    fn new(shared: Arc<Shared>, [watch, scout]: [std::thread::Thread; 2]) -> Self {
+    fn new(shared: Arc<Shared>, scout: std::thread::Thread) -> Self {
         let now = Instant::now();
         Self {
             shared,
-            watch,
             scout,
             moves: 0,
             streak: 0,
             slept: 0,
             reading_since: now,
             answered_at: now,
+            timed_at: now,
             close: CLOSE,
             helped: 0,
             rescues: (now, 0),
@@ -169,7 +179,6 @@ impl Place {
         let now = Instant::now();
         let close = std::mem::replace(&mut self.close, close_to(opcode));
         let has_slept = now - self.reading_since > SLEPT;
-        self.shared.asked.fetch_add(1, Ordering::Relaxed);
         let helped = self.shared.helped.load(Ordering::Relaxed);
         let is_rescued = std::mem::replace(&mut self.helped, helped) != helped && !has_slept;
         if is_rescued {
@@ -221,12 +230,14 @@ impl Place {
 
     /// For the watch this looks as if it had stepped back before it has: so there is no moment when it has and the watch
     /// would not help.
-    fn step_back(&self) {
-        if self.shared.is_back.swap(true, Ordering::SeqCst) {
-            return;
+    fn step_back(&mut self) {
+        let was_back = self.shared.is_back.swap(true, Ordering::SeqCst);
+        if !was_back || self.answered_at - self.timed_at > PUT_OFF {
+            self.shared.timer.set(LOOK);
+            self.timed_at = self.answered_at;
         }
-        if self.shared.is_resting.swap(false, Ordering::SeqCst) {
-            self.watch.unpark();
+        if was_back {
+            return;
         }
         _ = set_policy(None, SCHED_IDLE);
         // The watch may have helped before there was need.
@@ -252,8 +263,8 @@ impl Place {
         }
     }
 
-    /// Has the scout move it to where `pid` called from. The scout runs here, and goes first: it is done before the caller is answered.
-    fn follow(&self, pid: u32) {
+    /// Has the scout move it to where `pid` called from. The scout runs here, at the latest when the caller has been answered.
+    fn follow(&mut self, pid: u32) {
         self.step_back();
         if let Some(scout) = self.shared.helpers[1].get() {
             let mut here = CpuSet::new();
@@ -266,7 +277,7 @@ impl Place {
 }
 
 /// What the reader and its watch share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     /// The watch and the scout.
     helpers: [OnceLock<Pid>; 2],
@@ -278,16 +289,27 @@ struct Shared {
     allowed: Mutex<Option<CpuSet>>,
     /// The reader has stepped back. Whoever takes this away gives the reader its policy, afterwards.
     is_back: AtomicBool,
-    /// Requests.
-    asked: AtomicU64,
     /// Times that the watch had the reader step forth.
     helped: AtomicU64,
-    /// The watch sleeps until it is woken.
-    is_resting: AtomicBool,
+    /// What the watch waits for.
+    timer: Timer,
     is_over: AtomicBool,
 }
 
 impl Shared {
+    fn new(timer: Timer) -> Self {
+        Self {
+            helpers: [OnceLock::new(), OnceLock::new()],
+            wanted: AtomicU32::new(0),
+            moves: AtomicU64::new(0),
+            allowed: Mutex::new(None),
+            is_back: AtomicBool::new(false),
+            helped: AtomicU64::new(0),
+            timer,
+            is_over: AtomicBool::new(false),
+        }
+    }
+
     /// Binds the reader to a CPU.
     fn bind(&self, reader: Pid, cpu: usize) -> rustix::io::Result<()> {
         let mut kept = self.allowed.lock();
@@ -305,12 +327,6 @@ impl Shared {
         let mut there = CpuSet::new();
         there.set(cpu);
         sched_setaffinity(Some(reader), &there)?;
-        // Whoever else runs there for a moment drives the caller away.
-        let mut others = allowed.clone();
-        others.unset(cpu);
-        if let (Some(watch), true) = (self.helpers[0].get(), others.count() > 0) {
-            _ = sched_setaffinity(Some(*watch), &others);
-        }
         *kept = Some(allowed);
         Ok(())
     }
@@ -325,34 +341,18 @@ impl Shared {
 
     /// What the watch does until it is over.
     fn watch(&self, reader: Pid) {
-        let (mut last, mut quiet) = (0, 0);
-        while !self.is_over.load(Ordering::SeqCst) {
-            let asked = self.asked.load(Ordering::Relaxed);
-            let is_back = self.is_back.load(Ordering::SeqCst);
-            if is_back && asked == last && self.is_back.swap(false, Ordering::SeqCst) {
+        while self.timer.wait() && !self.is_over.load(Ordering::SeqCst) {
+            if self.is_back.swap(false, Ordering::SeqCst) {
                 self.helped.fetch_add(1, Ordering::Relaxed);
                 self.release(Some(reader));
             }
-            last = asked;
-            quiet = if is_back { 0 } else { quiet + 1 };
-            if quiet < LOOKS_QUIET {
-                std::thread::sleep(LOOK);
-                continue;
-            }
-            quiet = 0;
-            self.is_resting.store(true, Ordering::SeqCst);
-            // A reader that stepped back before it could see that somebody rests wakes nobody.
-            if !self.is_back.load(Ordering::SeqCst) && !self.is_over.load(Ordering::SeqCst) {
-                std::thread::park();
-            }
-            self.is_resting.store(false, Ordering::SeqCst);
         }
     }
-}
 
-impl Shared {
-    /// What the scout does until it is over.
+    /// What the scout does until it is over. It waits and looks under SCHED_IDLE, so that the CPU where it does counts as idle still; what
+    /// others wait for it does as a thread like any other.
     fn scout(&self, reader: Pid) {
+        _ = set_policy(None, SCHED_IDLE);
         while !self.is_over.load(Ordering::SeqCst) {
             match self.wanted.swap(0, Ordering::SeqCst) {
                 0 => std::thread::park(),
@@ -360,11 +360,47 @@ impl Shared {
                     // It runs where the reader was when it asked.
                     let is_elsewhere = |cpu: &usize| *cpu != sched_getcpu();
                     if let Some(cpu) = cpu_of(caller).filter(is_elsewhere)
-                        && self.bind(reader, cpu).is_ok()
+                        && set_policy(None, SCHED_OTHER).is_ok()
                     {
-                        self.moves.fetch_add(1, Ordering::Relaxed);
+                        if self.bind(reader, cpu).is_ok() {
+                            self.moves.fetch_add(1, Ordering::Relaxed);
+                        }
+                        _ = set_policy(None, SCHED_IDLE);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A timer that one thread sets and another waits for.
+#[derive(Debug)]
+struct Timer(OwnedFd);
+
+impl Timer {
+    fn new() -> rustix::io::Result<Self> {
+        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map(Self)
+    }
+
+    /// It runs out after `time`, whatever it was set to before.
+    fn set(&self, time: Duration) {
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Timespec { tv_nsec: i64::from(time.subsec_nanos()), ..never };
+        let set = timerfd_settime(
+            &self.0,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: never, it_value: once },
+        );
+        debug_assert_eq!(set.err(), None, "times below a second are valid");
+    }
+
+    /// Waits until it has run out; false if that cannot be.
+    fn wait(&self) -> bool {
+        let mut times = [0; 8];
+        loop {
+            match rustix::io::read(&self.0, &mut times) {
+                Err(rustix::io::Errno::INTR) => {}
+                read => return read.is_ok(),
             }
         }
     }
@@ -477,11 +513,14 @@ const SLEPT_MIN: i32 = 2;
 /// The same again, where moving would not help.
 const SLEPT_PAUSE: i32 = 8;
 
-/// How often the watch looks. What waits for a reader that gets no CPU waits for two of these at most.
-const LOOK: Duration = Duration::from_millis(3);
+/// When the watch looks after a reader that has not put it off. What waits for a reader that gets no CPU waits for so long at most.
+const LOOK: Duration = Duration::from_millis(4);
 
-/// Looks at a reader that does nothing of the kind, before the watch rests.
-const LOOKS_QUIET: u32 = 20;
+/// How often a reader that is asked puts the watch off: setting a timer takes half a microsecond.
+const PUT_OFF: Duration = Duration::from_millis(1);
+
+/// At once.
+const SOON: Duration = Duration::from_nanos(1);
 
 /// How often in a [`WINDOW`] the watch may help before the reader does without for as long: those who wait lose a twentieth at
 /// most where the CPU is contended, and what only looks like that costs nothing.
@@ -591,17 +630,38 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_rests_and_is_woken() {
+    fn the_watch_helps_long_after_a_burst() {
         placed(|| {
-            std::thread::sleep(LOOK * (LOOKS_QUIET + 20));
+            std::thread::sleep(LOOK * 20);
             serve(wait_for_help);
+        });
+    }
+
+    #[test]
+    fn the_watch_sleeps_while_the_reader_is_asked() {
+        placed(|| {
+            let helped =
+                || PLACE.with_borrow(|place| place.as_ref().map(|p| p.shared.helped.load(Ordering::SeqCst)));
+            serve(|| ());
+            let before = helped();
+            let start = Instant::now();
+            while start.elapsed() < LOOK * 5 {
+                before_read();
+                asked(0, 100, None);
+                answering(100, || spin(CLOSE / 4));
+            }
+            // A machine that stopped this thread for so long had it helped.
+            assert!(helped() == before || start.elapsed() > LOOK * 6, "{:?}", start.elapsed());
+            before_read();
+            wait_for_help();
         });
     }
 
     #[test]
     fn it_moves_to_where_the_caller_is() {
         let allowed = sched_getaffinity(None).expect("known");
-        let shared = Shared { is_back: AtomicBool::new(true), ..Shared::default() };
+        let shared = Shared::new(Timer::new().expect("made"));
+        shared.is_back.store(true, Ordering::SeqCst);
         for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(4) {
             let (tell, told) = mpsc::channel();
             let (end, ended) = mpsc::channel::<()>();

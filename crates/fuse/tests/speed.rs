@@ -100,7 +100,7 @@ struct Nothing {
 }
 
 impl Nothing {
-    const TTL: Duration = Duration::from_hours(24);
+    const TTL: Duration = Duration::from_secs(86_400);
 
     /// A new inode each time.
     fn entry(&self, mode: u32) -> Entry {
