@@ -264,7 +264,8 @@ enum Written {
 /// fills its next pages meanwhile; nothing else is asked of the core before they are.
 fn write_now<D: Driver>(driver: &D, call: Call, write: &WriteNow<'_>) -> Written {
     let Shape::Write(shape) = call.shape else { return Written::Waits(call) };
-    let may_accept = write.via == Via::Cache { append: false } && !shape.sync;
+    // Of a ring's thread the kernel takes answers when it has done.
+    let may_accept = shape.end.is_some() && call.reply.transport() == Transport::Device;
     let (mut waiting, mut answered) = (Some(call), None);
     let reply = driver.with_core(|core, clock| {
         let mut accept =

@@ -198,6 +198,15 @@ impl SegmentWriter {
         self.ready.extend(segments);
     }
 
+    /// Whether an append of so many bytes finds its segments.
+    pub fn has_segments_for(&self, len: u64) -> bool {
+        self.segments_needed(len) <= self.segments_at_hand()
+    }
+
+    fn segments_at_hand(&self) -> usize {
+        self.ready.len() + usize::from(matches!(self.ahead, SegmentAhead::Made(_)))
+    }
+
     /// How many segments can still be begun.
     pub fn segments_ready(&self) -> usize {
         self.ready.len()
@@ -220,7 +229,7 @@ impl SegmentWriter {
             return Err(ChunkError::Extent { ino, source: ExtentError::FileOffset { file_offset, len } });
         }
         let needed = self.segments_needed(total);
-        let has = self.ready.len() + usize::from(matches!(self.ahead, SegmentAhead::Made(_)));
+        let has = self.segments_at_hand();
         if needed > has {
             return Err(ChunkError::NeedSegments { count: needed - has });
         }

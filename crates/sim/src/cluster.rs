@@ -10,8 +10,8 @@ use meta::Limits;
 use obs::Metrics;
 use types::{Epoch, Ino, Micros, Timespec};
 use vfs::{
-    Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen, Via,
-    WriteData, WriteNow,
+    Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
+    WriteData,
 };
 use wire::{FromMaster, ToMaster};
 
@@ -19,6 +19,7 @@ use crate::coverage::Coverage;
 use crate::kernel::{Asked, Kernel, Pending};
 use crate::traffic::Traffic;
 
+mod at_once;
 mod credit;
 mod deposed;
 mod faults;
@@ -319,7 +320,7 @@ impl Cluster {
         if let Request::Release { handle, .. } = &request {
             node.handles.remove(handle);
         }
-        let reply = write_now(&mut node.core, clock, &request);
+        let reply = at_once::write(&mut node.core, clock, &request);
         match reply.or_else(|| node.core.submit(clock, id, request)) {
             Some(reply) => {
                 node.catch_up(clock, &reply);
@@ -988,21 +989,6 @@ impl Node {
         }
         moment
     }
-}
-
-/// A write is tried at once before it is asked for, and one that is accepted before it is stored has to be done.
-fn write_now(core: &mut Core, clock: Clock, request: &Request) -> Option<Reply> {
-    let Request::Write { ino, offset, data, append, direct, kill_privileges: None } = request else {
-        return None;
-    };
-    let via = if *direct { Via::Direct { append: *append } } else { Via::Cache { append: *append } };
-    let write = WriteNow { ino: *ino, offset: *offset, data: &data.0, via, is_exempt: false };
-    let mut is_accepted = false;
-    let mut accept = || is_accepted = true;
-    let reply = core.write_now(clock, &write, Some(&mut accept));
-    let is_done = matches!(&reply, Some(Reply::Written { len, .. }) if *len as usize == data.0.len());
-    assert!(is_done || !is_accepted, "accepted, and answered {reply:?}");
-    reply
 }
 
 fn mix(trace: u64, bytes: &[u8]) -> u64 {

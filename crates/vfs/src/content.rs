@@ -6,7 +6,7 @@ use std::ops::Range;
 use chunk::ChunkError;
 use meta::{Body, Content, FsError};
 use obs::OperationKind;
-use types::{Ino, LockMode, Micros, ResourceId};
+use types::{Ino, LockMode, ResourceId};
 use wire::{FetchWhat, ToMaster, Want};
 
 use crate::cache::Place;
@@ -19,8 +19,6 @@ use crate::wait::{Progress, Step, Try, WaitKey};
 pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Writes of at least this many bytes go to a segment at once.
 const WRITE_THROUGH_LEN: usize = 128 << 10;
-/// After bytes that were accepted could not be stored, so long none are accepted before they are.
-const DISTRUST: Micros = Micros(10_000_000);
 /// A file with this many bytes in memory only is stored at once.
 const STAGE_LEN: usize = 1 << 20;
 
@@ -271,22 +269,25 @@ impl Core {
         self.promise_write(ino, &range, progress)?;
 
         let now = self.clock.wall;
+        let is_failing = self.flush_failed.keys().any(|ino| self.live.contains_key(ino));
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
             return Err(FsError::Io.into());
         };
         let stays_inline = live.is_inline() && end <= self.config.inline_bytes_max as u64;
         let stored = if data.len() >= WRITE_THROUGH_LEN || is_tight && !stays_inline {
-            // Of a store that fails no more is taken than memory has room for.
-            let may_keep = !is_tight && live.dirty_bytes() == 0 && self.clock.now >= self.space.trusted_from;
-            let accepted = accepted.filter(|_| may_keep && data.len() >= WRITE_THROUGH_LEN);
+            // Only the store can refuse it then, and of one that does no more is taken than this.
+            let may_accept = !is_tight
+                && data.len() >= WRITE_THROUGH_LEN
+                && live.appends_at_once(&range)
+                && writer.has_segments_for(data.len() as u64)
+                && !is_failing;
+            let accepted = accepted.filter(|_| may_accept);
             let is_accepted = accepted.map(|accepted| accepted()).is_some();
             match live.write_through(writer, ino, at, data, now) {
                 Err(error) if is_accepted => {
-                    log::warn!("segment store: {error}: {} bytes of ino {ino} stay in memory", data.len());
+                    log::error!("segment store: {error}: {} bytes of ino {ino} stay in memory", data.len());
                     live.write(at, data, now);
-                    self.space.trusted_from = self.clock.now + DISTRUST;
-                    // For the number of a segment, if that is what it lacks. The next flush tells the error.
-                    _ = self.take_store_result(Err(error));
+                    self.note_unstored(ino, &error);
                     Ok(())
                 }
                 stored => stored,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chunk::SyncOutcome;
+use chunk::{ChunkError, SyncOutcome};
 use meta::{Body, Change, Content, Dirent, FsError};
 use types::{Ino, LockMode, Micros, ResourceId};
 
@@ -371,6 +371,16 @@ impl Core {
             Some(refusal) => Err(refusal.into()),
             None => self.tell_lost(ino),
         }
+    }
+
+    /// Content of `ino` could not be stored, and stays in memory.
+    pub(crate) fn note_unstored(&mut self, ino: Ino, error: &ChunkError) {
+        match error {
+            ChunkError::NeedSegments { .. } => return self.ask_numbers(),
+            ChunkError::Full { .. } => self.note_full(),
+            _ => self.metrics.errors_unknown.add(1),
+        }
+        self.flush_failed.insert(ino, refusal_of(error));
     }
 
     /// Why newer content of `ino` could not be stored when that was last tried. Everyone who waits for it hears of it, until it can be.

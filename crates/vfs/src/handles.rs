@@ -142,7 +142,10 @@ impl Core {
         self.drop_locks(ino, LockKind::Posix, owner, progress)?;
         self.closes.lock_handles.remove(&(ino, owner));
         self.refuse_lost(ino)?;
-        Ok(Reply::Done)
+        match self.unstored(ino) {
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(Reply::Done),
+        }
     }
 
     pub(crate) fn try_release(
@@ -270,10 +273,7 @@ impl Core {
                 }
                 Err(error) => {
                     log::debug!("ino {ino} stays in memory at its close: {error}");
-                    if matches!(error, chunk::ChunkError::Full { .. }) {
-                        self.flush_failed.insert(ino, FsError::NoSpace);
-                        self.note_full();
-                    }
+                    self.note_unstored(ino, &error);
                 }
             }
         }

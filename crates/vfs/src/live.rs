@@ -156,6 +156,15 @@ impl Live {
         }
     }
 
+    /// Whether bytes for `range` can go to a segment with nothing stored before them.
+    pub fn appends_at_once(&self, range: &Range<u64>) -> bool {
+        let is_full = |page| match &self.data {
+            Data::Inline(_) => false,
+            Data::Mapped(map) => map.is_page_full(page),
+        };
+        self.dirty_bytes() == 0 && !pages_of(range).any(is_full)
+    }
+
     /// Bytes that a capture would take in the log now, about.
     pub fn capture_bytes(&self) -> usize {
         match &self.data {

@@ -29,8 +29,6 @@ pub(crate) struct SpaceCache {
     pub memory_at_most: usize,
     /// Bytes a second that become durable, as measured; 0 before anything did.
     pub sync_rate: u64,
-    /// From when on bytes are accepted before they are stored.
-    pub trusted_from: Micros,
 }
 
 impl Core {

@@ -35,6 +35,11 @@ impl FileMap {
         inside.map(|extent| extent.end().min(range.end) - extent.file_offset().max(range.start)).sum()
     }
 
+    /// Whether a page takes no more extents before it is [compacted](compact).
+    pub(super) fn is_page_full(&self, page: u64) -> bool {
+        self.loaded.page(page).is_some_and(|extents| extents.len() >= Body::PAGE_EXTENTS_MAX)
+    }
+
     /// Notes that a page will be part of the next capture.
     pub(super) fn touch(&mut self, page: u64) {
         self.touched_bytes += EXTENT_BYTES;
@@ -162,10 +167,7 @@ pub(super) fn compact(
     ino: Ino,
     page: u64,
 ) -> Result<(), ChunkError> {
-    let Some(extents) = map.loaded.page(page).filter(|extents| extents.len() >= Body::PAGE_EXTENTS_MAX)
-    else {
-        return Ok(());
-    };
+    let Some(extents) = map.loaded.page(page).filter(|_| map.is_page_full(page)) else { return Ok(()) };
     let bounds = extents.iter().next().zip(extents.iter().last());
     let Some((mut at, end)) = bounds.map(|(first, last)| (first.file_offset(), last.end())) else {
         return Ok(());
