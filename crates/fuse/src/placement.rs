@@ -199,6 +199,9 @@ impl Place {
             return is_rescued.then_some(PlaceEvent::Rescued);
         }
         self.streak = self.streak.saturating_add(1);
+        if self.shared.is_back.load(Ordering::SeqCst) {
+            self.put_off(now);
+        }
         if has_slept && self.is_active(now) {
             self.slept += 1;
             if self.slept >= SLEPT_MIN {
@@ -259,18 +262,23 @@ impl Place {
     /// For the watch this looks as if it had stepped back before it has: so there is no moment when it has and the watch
     /// would not help.
     fn step_back(&mut self) {
-        let was_back = self.shared.is_back.swap(true, Ordering::SeqCst);
-        if !was_back || self.answered_at - self.timed_at > PUT_OFF {
-            self.shared.timer.set(LOOK);
-            self.timed_at = self.answered_at;
+        if self.shared.is_back.swap(true, Ordering::SeqCst) {
+            return self.put_off(self.answered_at);
         }
-        if was_back {
-            return;
-        }
+        self.shared.timer.set(LOOK);
+        self.timed_at = self.answered_at;
         _ = set_policy(None, SCHED_IDLE);
         // The watch may have helped before there was need.
         if !self.shared.is_back.load(Ordering::SeqCst) {
             self.shared.release(None);
+        }
+    }
+
+    /// Has the watch wait for longer.
+    fn put_off(&mut self, now: Instant) {
+        if now - self.timed_at > PUT_OFF {
+            self.shared.timer.set(LOOK);
+            self.timed_at = now;
         }
     }
 
@@ -297,13 +305,14 @@ impl Place {
         }
     }
 
-    /// Has the scout move it to where `pid` called from. The scout runs here, mostly while the caller is answered.
+    /// Has the scout move it to where `pid` called from. The scout runs here, and goes first: it is done before the caller is answered.
     fn follow(&mut self, pid: u32) {
         self.step_back();
         if let Some(scout) = self.shared.helpers[1].get() {
             let mut here = CpuSet::new();
             here.set(sched_getcpu());
             _ = sched_setaffinity(Some(*scout), &here);
+            _ = set_policy(Some(*scout), SCHED_OTHER);
         }
         self.shared.wanted.store(pid, Ordering::SeqCst);
         self.scout.unpark();
@@ -387,15 +396,16 @@ impl Shared {
         }
     }
 
-    /// What the scout does until it is over. It waits under SCHED_IDLE, so that the CPU where it last ran counts as idle still; what it does
-    /// under locks it does as a thread like any other.
+    /// What the scout does until it is over. It waits under SCHED_IDLE, so that the CPU where it last ran counts as idle still; the reader gives
+    /// it its policy back for what it is to do, which is under locks that others wait for.
     fn scout(&self, reader: Pid) {
-        _ = set_policy(None, SCHED_IDLE);
         while !self.is_over.load(Ordering::SeqCst) {
             match self.wanted.swap(0, Ordering::SeqCst) {
-                0 => std::thread::park(),
+                0 => {
+                    _ = set_policy(None, SCHED_IDLE);
+                    std::thread::park();
+                }
                 caller => {
-                    _ = set_policy(None, SCHED_OTHER);
                     // It runs where the reader was when it asked.
                     let is_elsewhere = |cpu: &usize| *cpu != sched_getcpu();
                     if let Some(cpu) = cpu_of(caller).filter(is_elsewhere)
@@ -403,7 +413,6 @@ impl Shared {
                     {
                         self.moves.fetch_add(1, Ordering::Relaxed);
                     }
-                    _ = set_policy(None, SCHED_IDLE);
                 }
             }
         }
@@ -544,10 +553,10 @@ const SLEPT_PAUSE: i32 = 8;
 
 /// When the watch looks after a reader that has not put it off. What waits for a reader that gets no CPU waits for so long, until the watch
 /// gets one. Longer than the longest pause in a burst.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(3);
 
 /// How often a reader that is asked puts the watch off: setting a timer takes half a microsecond.
-const PUT_OFF: Duration = Duration::from_millis(1);
+const PUT_OFF: Duration = Duration::from_micros(500);
 
 /// At once.
 const SOON: Duration = Duration::from_nanos(1);

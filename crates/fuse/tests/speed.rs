@@ -62,32 +62,35 @@ fn names_for_which_nothing_is_done() {
     let nothing = Arc::new(Nothing::default());
     let handler = Arc::clone(&nothing);
     let server = std::thread::spawn(move || session.run(&*handler));
+    let each = |dir: &File, action: &dyn Fn(&File, &str)| {
+        let (start, before) = (Instant::now(), nothing.requests.load(Ordering::Relaxed));
+        (0..COUNT).for_each(|n| action(dir, &format!("n{n}")));
+        let requests = nothing.requests.load(Ordering::Relaxed) - before;
+        let nanos = start.elapsed().as_nanos() as u64 / COUNT;
+        format!("{nanos} ns and {:.1} requests", requests as f64 / COUNT as f64)
+    };
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+    let (mut made, sides) = (Vec::new(), [("nothing done", &mounted), ("local", &local)]);
     for round in 0..5 {
-        for (what, root) in [("nothing done", mounted.join("names")), ("local", local.join("names"))] {
-            fs::create_dir(&root).unwrap();
-            let dir = File::open(&root).unwrap();
-            let each = |action: &dyn Fn(&str)| {
-                let (start, before) = (Instant::now(), nothing.requests.load(Ordering::Relaxed));
-                (0..COUNT).for_each(|n| action(&format!("n{n}")));
-                let requests = nothing.requests.load(Ordering::Relaxed) - before;
-                format!(
-                    "{} ns ({:.1})",
-                    start.elapsed().as_nanos() as u64 / COUNT,
-                    requests as f64 / COUNT as f64
-                )
-            };
-            let make = each(&|name| mknodat(&dir, name, FileType::RegularFile, Mode::RUSR, 0).unwrap());
-            let unlink = each(&|name| unlinkat(&dir, name, AtFlags::empty()).unwrap());
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-            let create = each(&|name| drop(openat(&dir, name, flags, Mode::RUSR).unwrap()));
-            println!(
-                "{what}, round {round}, with requests: mknod {make}, unlink {unlink}, create and close {create}"
-            );
-            // The names have to be there for the local one alone.
-            (0..COUNT).for_each(|n| _ = unlinkat(&dir, format!("n{n}"), AtFlags::empty()));
-            fs::remove_dir(&root).unwrap();
+        for (what, root) in sides {
+            let dirs = ["made", "created"].map(|name| {
+                let path = root.join(format!("{name}{round}"));
+                fs::create_dir(&path).unwrap();
+                File::open(&path).unwrap()
+            });
+            let make = each(&dirs[0], &|dir, name| {
+                mknodat(dir, name, FileType::RegularFile, Mode::RUSR, 0).unwrap();
+            });
+            let create = each(&dirs[1], &|dir, name| drop(openat(dir, name, flags, Mode::RUSR).unwrap()));
+            println!("{what}: mknod {make}; create and close {create}");
+            made.push((what, dirs));
         }
     }
+    // Afterwards: ext4 looks twice at inodes that were freed some seconds ago.
+    for (what, [dir, _]) in &made {
+        println!("{what}: unlink {}", each(dir, &|dir, name| unlinkat(dir, name, AtFlags::empty()).unwrap()));
+    }
+    drop(made);
     mount.unmount(Unmount::Lazy).unwrap();
     server.join().unwrap().unwrap();
     fs::remove_dir_all(&local).unwrap();
