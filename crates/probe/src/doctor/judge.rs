@@ -355,8 +355,8 @@ const CONTENDED: f64 = 4.0;
 const CONTENDED_MUCH: f64 = 20.0;
 /// Seconds: less is no matter.
 const CONTENDED_LEAST: f64 = 0.000_3;
-/// Seconds for an inode: what is in memory takes a tenth.
-const FORGOTTEN_LEAST: f64 = 0.000_008;
+/// Seconds for an inode: what is in memory takes a third.
+const FORGOTTEN_LEAST: f64 = 0.000_003;
 /// Where nothing else tells that memory was short: no file system that keeps anything takes so long.
 const FORGOTTEN_SURELY: f64 = 0.000_1;
 const PRESSED_LEAST: u64 = 100;
