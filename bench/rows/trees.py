@@ -142,6 +142,7 @@ def walks_of_a_run(bench: Bench, inodes: int, mode: str, cost: dict[str, list[tu
 
     bench.cold(2)
     step("own cold", here)
+    bench.have_memory()
     step("first from the other", there)
     # The second walk still asks once for each directory, the third for nothing: that one is warm.
     step("second", here)
@@ -152,12 +153,15 @@ def walks_of_a_run(bench: Bench, inodes: int, mode: str, cost: dict[str, list[tu
     step("there", there)
     with bench.counted(cost["chmod"]):
         took["chmod"] = timed("chmod", "-R", mode, here)
+    bench.have_memory()
     step("after chmod", there)
     step("back after chmod", here)
     step("both at once", here, there)
     drop_caches()
+    bench.have_memory()
     step("only the kernel's caches dropped", here)
     drop_caches()
+    bench.have_memory()
     step("ext4 cold", local)
     step("ext4 warm", local)
     took["ext4 chmod"] = timed("chmod", "-R", mode, local)
