@@ -4,8 +4,8 @@
 //! as the sync alone. So where small batches are synced one by one, zeros are written behind the last batch, when
 //! nobody waits; to a reader they are what a journal ends with anyway.
 //!
-//! A journal that fjall begins is 64 MiB long and written from its start, so there is room for them. One that fjall found at its opening it
-//! appends to, behind whatever the file ends with: that one gets none. So a close leaves no journal behind (`retire.rs`).
+//! A journal that fjall begins is 64 MiB long and written from its start, so there is room for them. One that fjall found at its opening ends
+//! with its last batch, and gets as much room; where fjall could not be kept from appending to it (`descriptor.rs`), it gets no zeros.
 
 use std::{
     fs::{File, OpenOptions},
@@ -30,9 +30,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// For the journals in `dir`, of which fjall found `newest` at its opening.
-    pub(crate) fn new(dir: PathBuf, newest: Option<u64>) -> Self {
-        Self { dir, bare: newest, open: None, room: 0 }
+    /// For the journals in `dir`. To `bare` fjall appends.
+    pub(crate) fn new(dir: PathBuf, bare: Option<u64>) -> Self {
+        Self { dir, bare, open: None, room: 0 }
     }
 
     /// Takes in that batches of so many bytes were written.
@@ -61,10 +61,12 @@ impl Ahead {
         if space.f_bavail.saturating_mul(space.f_frsize) < FREE_MIN {
             return Ok(None);
         }
-        let len = file.metadata()?.len();
+        if file.metadata()?.len() < JOURNAL_LEN {
+            file.set_len(JOURNAL_LEN)?;
+        }
         // Behind everything that was ever written.
         let start = seek(file, SeekFrom::Hole(0))?;
-        let end = len.min(start + FILL_LEN as u64);
+        let end = JOURNAL_LEN.min(start + FILL_LEN as u64);
         if start >= end {
             self.room = ASKED_AGAIN;
             return Ok(None);
@@ -83,6 +85,8 @@ impl Ahead {
     }
 }
 
+/// Of a journal that fjall begins (`fjall:src/journal/writer.rs`).
+const JOURNAL_LEN: u64 = 64 << 20;
 /// Zeros written at once. Whoever syncs next waits for them: one in some hundreds.
 const FILL_LEN: usize = 4 << 20;
 /// With less room on the disk, others need it more.

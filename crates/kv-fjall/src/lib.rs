@@ -21,7 +21,7 @@
 //! - fjall's own sync holds its journal lock, which stops commits for as long as the disk takes. So the journal
 //!   file is synced through a descriptor of ours.
 //! - A sync of a journal that grows costs half as much again as one that does not. So zeros are written ahead
-//!   where that matters (module `ahead`).
+//!   where that matters (module `ahead`), also in a journal that fjall found (module `descriptor`).
 //! - fjall's commit waits without end for a background thread that may have died. So the wait is ours, ends
 //!   when fjall is poisoned, and has a limit.
 //! - fjall may panic on damaged files. Every call is caught.
@@ -31,6 +31,7 @@
 //! [`Options::worker_threads`] threads of fjall for flushes and compactions; none of ours.
 
 mod ahead;
+mod descriptor;
 mod engine;
 mod failure;
 mod journal;

@@ -12,6 +12,7 @@ use kv::{Claim, EngineError, FileWitness, Mark, RESERVED_KEY, Reserved, Result, 
 use crate::{
     Options,
     ahead::Ahead,
+    descriptor,
     failure::{During, guarded},
     journal::{self, Contents},
     lock::VolumeLock,
@@ -68,7 +69,6 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
     };
     refuse_unless_newer(Mark { seq: stored.seq, generation: stored.generation }, claim)?;
 
-    let ahead = Ahead::new(engine_dir.clone(), found.map(|(id, _)| id));
     let claimed = Reserved { generation: claim.generation, contents_crc: 0, ..stored };
     guarded(During::Write, "writing the claim", &engine_dir, || {
         let mut batch = database.batch().durability(Some(PersistMode::SyncAll));
@@ -76,7 +76,15 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         batch.commit()
     })?;
     witness.record(Mark { seq: stored.seq, generation: claim.generation })?;
+    let ahead = Ahead::new(engine_dir, found.filter(|(_, path)| !has_room_made(path)).map(|(id, _)| id));
     Ok(Opened { keyspace, database, witness, last: stored.seq, ahead, lock })
+}
+
+/// Has fjall write its next batches to where the last one in `journal` ends, which is the claim. Returns whether it will.
+fn has_room_made(journal: &Path) -> bool {
+    descriptor::stop_appending(journal)
+        .inspect_err(|error| log::debug!("{}: {error}; syncs take longer", journal.display()))
+        .is_ok()
 }
 
 /// Returns where fjall's files of the volume `dir` are.

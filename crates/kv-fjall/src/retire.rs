@@ -1,6 +1,6 @@
 //! What a close does so that the next opening finds no journal.
 //!
-//! fjall appends to a journal that it finds, and begins one with room for zeros where it finds none (`ahead.rs`). So a close has it
+//! What is in a journal is read and put into memory again at each opening. So a close has fjall
 //! flush what is in memory, ends it, and removes the journals. Where that cannot be done soon they stay, and nothing is
 //! lost: the next opening reads them.
 

@@ -42,7 +42,8 @@ impl Run {
     fn new(scratch: &common::Scratch, start: Image, seed: u64, batches: u64) -> Self {
         let at = scratch.path().join("disk");
         fs::create_dir_all(&at).unwrap();
-        let disk = CrashDisk::mount(&at, start, 128 << 20).unwrap();
+        // Large enough for zeros ahead.
+        let disk = CrashDisk::mount(&at, start, 1 << 30).unwrap();
         let mut random = Rng::with_seed(seed);
         let (mut asked, mut synced) = (Vec::new(), Vec::new());
         let mut closes = (0, 0);
@@ -54,6 +55,13 @@ impl Run {
             engine.commit(batch(seq, &mut random)).unwrap();
             if random.u8(0..6) == 0 {
                 synced.push((0, engine.sync().unwrap().0));
+                // As whoever syncs does, and every now and then not in time.
+                if random.u8(0..4) != 0 {
+                    engine.prepare().unwrap();
+                }
+                if random.u8(0..8) == 0 {
+                    engine.settle().unwrap();
+                }
             }
             if random.u16(0..50) == 0 {
                 let last = engine.last_seq().0;
@@ -216,10 +224,11 @@ fn crash_everywhere(seed: u64, batches: u64, count: usize, patience: Duration) {
     let since = Instant::now();
     let mut random = Rng::with_seed(seed);
     let (mut start, mut crashes, mut left) = (Image::empty(), 0, 0);
-    let (mut generation, mut closes) = (0, (0, 0));
+    let (mut generation, mut closes, mut zeros_ahead) = (0, (0, 0), 0);
     while crashes < count && since.elapsed() < patience {
         let run = Run::new(&scratch, start, random.u64(..), batches);
         closes = (closes.0 + run.closes.0, closes.1 + run.closes.1);
+        zeros_ahead += run.log.describe(0, run.log.len()).lines().filter(|line| is_of_zeros(line)).count();
         let mut positions = run.log.sync_boundaries();
         let between = positions.len() / 2;
         positions.extend((0..between).map(|_| random.usize(0..=run.log.len())));
@@ -261,9 +270,19 @@ fn crash_everywhere(seed: u64, batches: u64, count: usize, patience: Duration) {
         "{crashes} crashes in {generation} runs, {left} batches, {:.1} s",
         since.elapsed().as_secs_f64()
     );
-    println!("{} of {} closes left no journal", closes.1, closes.0);
+    println!(
+        "{} of {} closes left no journal, {zeros_ahead} times zeros were written ahead",
+        closes.1, closes.0
+    );
     assert!(closes.1 * 2 >= closes.0, "{} of {} closes left no journal", closes.1, closes.0);
+    assert!(zeros_ahead > 0, "no journal had zeros written ahead");
     assert!(crashes >= 50, "{crashes} crashes: too slow to mean anything");
+}
+
+/// Whether a line of the log is a write to a journal longer than any batch.
+fn is_of_zeros(line: &str) -> bool {
+    let len = line.rsplit_once('+').and_then(|(_, len)| len.parse::<u64>().ok());
+    line.contains("write ") && line.contains(".jnl ") && len.is_some_and(|len| len > 64 << 10)
 }
 
 const CRASHES_OF_A_RUN: usize = 200;

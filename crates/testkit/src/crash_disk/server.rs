@@ -131,6 +131,17 @@ impl Handler for Server {
             Operation::Fallocate { offset, len, mode, .. } => {
                 done(reply, live.fallocate(ino, offset, len, mode))
             }
+            Operation::Lseek { offset, whence, .. } => {
+                let bytes = live.inodes.get(&ino).map(|inode| &inode.bytes);
+                let found = match whence {
+                    SEEK_HOLE => bytes.and_then(|bytes| bytes.hole(offset)),
+                    _ => bytes.and_then(|bytes| bytes.data(offset)),
+                };
+                match found {
+                    Some(offset) => reply.lseek(offset),
+                    None => reply.error(Errno::NXIO),
+                }
+            }
             Operation::Fsync { datasync, .. } => {
                 live.events.push(Event::Sync(ino, if datasync { Reach::Data } else { Reach::All }));
                 reply.ok()
@@ -392,6 +403,7 @@ const S_IFLNK: u32 = 0o120_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFDIR: u32 = 0o040_000;
 const RENAME_NOREPLACE: u32 = 1;
+const SEEK_HOLE: u32 = 4;
 const FALLOC_KEEP_SIZE: u32 = 1;
 /// With FALLOC_KEEP_SIZE, which it never goes without.
 const FALLOC_PUNCH_HOLE: u32 = 3;

@@ -53,6 +53,19 @@ impl Sparse {
         bytes
     }
 
+    /// Where the first hole from `offset` on begins; the end of the file is one. None beyond it.
+    pub fn hole(&self, offset: u64) -> Option<u64> {
+        let first = (offset < self.len).then_some(offset / PAGE as u64)?;
+        let hole = (first..).find(|index| !self.pages.contains_key(index))?;
+        Some((hole * PAGE as u64).clamp(offset, self.len))
+    }
+
+    /// Where the first bytes from `offset` on are that are no hole, if there are any.
+    pub fn data(&self, offset: u64) -> Option<u64> {
+        let (index, _) = self.pages.range(offset / PAGE as u64..).next()?;
+        Some((index * PAGE as u64).max(offset)).filter(|data| *data < self.len)
+    }
+
     /// Writes, beyond the end too.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (index, within, part) in pieces(offset, data.len()) {
@@ -158,5 +171,22 @@ mod tests {
             }
             assert_eq!(sparse.read(0, usize::MAX), plain, "round {round}");
         }
+    }
+
+    #[test]
+    fn holes_and_what_is_between_them_are_found() {
+        let mut sparse = Sparse::default();
+        sparse.write(5000, &[1; 100]);
+        sparse.set_len(30_000);
+        assert_eq!(
+            [0, 4096, 4097, 8192, 29_999].map(|at| sparse.hole(at)),
+            [0, 8192, 8192, 8192, 29_999].map(Some)
+        );
+        assert_eq!(
+            [0, 4096, 8191, 8192].map(|at| sparse.data(at)),
+            [Some(4096), Some(4096), Some(8191), None]
+        );
+        sparse.set_len(8000);
+        assert_eq!([4096, 8000].map(|at| sparse.hole(at)), [Some(8000), None]);
     }
 }
