@@ -67,3 +67,33 @@ fn with_descriptor(number: i32, call: impl FnOnce(BorrowedFd<'_>) -> io::Result<
 
 /// fjall begins the next journal at 64 MB.
 const LEN_MAX: u64 = 32 << 20;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::{fs::OpenOptions, io::Write};
+
+    use super::*;
+
+    #[test]
+    fn the_one_that_stands_at_the_end_goes_on_from_there_and_no_other_is_touched() {
+        let path = std::env::temp_dir().join(format!("kv-fjall-descriptor-{}", std::process::id()));
+        let mut first = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
+        first.write_all(b"claim").unwrap();
+        let behind = OpenOptions::new().append(true).open(&path).unwrap();
+        stop_appending(&path).unwrap();
+        first.set_len(100).unwrap();
+        first.write_all(b"batch").unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!((&bytes[..10], bytes.len()), (&b"claimbatch"[..], 100));
+        assert!(fcntl_getfl(&behind).unwrap().contains(OFlags::APPEND));
+        // Now none stands at the end, then two do.
+        assert_eq!(stop_appending(&path).unwrap_err().kind(), ErrorKind::NotFound);
+        let mut both = [(); 2].map(|()| OpenOptions::new().append(true).open(&path).unwrap());
+        let copy = both[0].try_clone().unwrap();
+        both[0].write_all(b"x").unwrap();
+        assert_eq!(stop_appending(&path).unwrap_err().kind(), ErrorKind::ResourceBusy);
+        assert!(fcntl_getfl(&copy).unwrap().contains(OFlags::APPEND));
+        fs::remove_file(path).unwrap();
+    }
+}
