@@ -7,13 +7,14 @@ use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use types::Ino;
-use vfs::{Interrupt, RequestId, Shield};
+use vfs::{Interrupt, RequestId};
 
 use crate::invalidate::Before;
 use crate::kind::kind_of;
 use crate::refused::Refused;
 use crate::reply::{Answer, Shape};
 use crate::told::Told;
+use crate::written::Placed;
 
 /// A request that is to be answered.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub(crate) enum Stage {
     /// Asked what the kernel asked.
     Asked,
     /// Written; now being made durable.
-    Syncing { len: u32, moved_to: Option<u64>, shield: Option<Shield>, waited: Waited },
+    Syncing(Placed),
 }
 
 /// Whether other requests may have been answered between a request's arrival and its turn.

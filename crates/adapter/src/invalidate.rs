@@ -33,7 +33,7 @@ use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{Ino, Name};
-use vfs::{Invalidation, LaterEnd, Outdated, Shield};
+use vfs::{Invalidation, LaterEnd, Outdated, PageSpan, Shield};
 
 pub use kernel::{KernelCache, Notify};
 
@@ -181,6 +181,12 @@ impl Invalidator {
         self.shared.submit([pages].into(), Done::Call(then));
     }
 
+    /// Takes pages back, then calls `then`; or when that takes longer than it should, and they go later. Never blocks.
+    pub fn pages(&self, ino: Ino, spans: &[PageSpan], then: Box<dyn FnOnce() + Send>) {
+        let steps = spans.iter().map(|span| Step::Soon { ino, span: *span }).collect();
+        self.shared.submit(steps, Done::Call(Some(then)));
+    }
+
     /// Has the kernel tell, by [`fuse::Handler::marked`], when it has told all it had to tell by now. False: it will
     /// not. Never blocks.
     pub fn mark(&self, number: u64, ino: Ino) -> bool {
@@ -278,6 +284,8 @@ enum Step {
     Order(Invalidation),
     /// Pages of a part of a file.
     Range { ino: Ino, offset: u64, len: u64 },
+    /// Pages that are waited for no longer than [`PAGES_PATIENCE`].
+    Soon { ino: Ino, span: PageSpan },
     /// Pages behind the end that the kernel has of a file; it is told of a later one.
     End(LaterEnd),
     /// Nothing: the kernel is made to ask for what it has otherwise.
@@ -338,6 +346,7 @@ impl Step {
                 | Invalidation::Taken { .. },
             )
             | Self::Range { .. }
+            | Self::Soon { .. }
             | Self::End(_)
             | Self::Lowered(_) => CallKind::Pages,
         }
@@ -349,6 +358,10 @@ impl Step {
 fn is_instant(invalidation: &Invalidation) -> bool {
     matches!(invalidation, Invalidation::Attr { .. })
 }
+
+/// How long pages may keep the answer to a write waiting: what they wait for may wait in turn for the lock that it holds, for some
+/// milliseconds ([`catch_up`](crate::catch_up)).
+const PAGES_PATIENCE: Duration = Duration::from_millis(50);
 
 /// As many are taken back on the thread that asks.
 const AT_ONCE_MAX: usize = 4;
@@ -582,6 +595,7 @@ impl Shared {
                 // Offsets of files are below 2^63.
                 (InvalidationKind::InodePages, notify.inval_inode(ino.0, *offset as i64, *len as i64))
             }
+            Step::Soon { ino, span } => return self.drop_pages(*ino, *span),
             Step::End(end) => {
                 // An answer to a request that came before any of this would be dropped, and may tell of an earlier end.
                 if (self.hooks.reaches)(*end) {
@@ -625,23 +639,41 @@ impl Shared {
         self.count(kind, begun, &result);
     }
 
-    /// On a thread of its own, which may wait for the lock of the directory long after this has returned.
     fn drop_name(self: &Arc<Self>, parent: Ino, name: Name, kind: InvalidationKind) {
+        self.apart(self.config.patience, kind, move |notify| {
+            let name = OsStr::from_bytes(name.as_bytes());
+            match kind {
+                InvalidationKind::EntryExpire => notify.expire_entry(parent.0, name),
+                _ => notify.inval_entry(parent.0, name),
+            }
+        });
+    }
+
+    fn drop_pages(self: &Arc<Self>, ino: Ino, span: PageSpan) {
+        self.apart(PAGES_PATIENCE, InvalidationKind::InodePages, move |notify| {
+            // Offsets of files are below 2^63.
+            notify.inval_inode(ino.0, span.start as i64, span.end.saturating_sub(span.start) as i64)
+        });
+    }
+
+    /// On a thread of its own, which may wait for a lock long after this has returned.
+    fn apart(
+        self: &Arc<Self>,
+        patience: Duration,
+        kind: InvalidationKind,
+        call: impl FnOnce(&dyn Notify) -> Result<Notified, NotifyError> + Send + 'static,
+    ) {
         let this = Arc::clone(self);
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         let started = fuse::spawn(format!("{}-drop", self.config.name), move || {
             let begun = Instant::now();
-            let name = OsStr::from_bytes(name.as_bytes());
-            let result = match kind {
-                InvalidationKind::EntryExpire => this.notify.expire_entry(parent.0, name),
-                _ => this.notify.inval_entry(parent.0, name),
-            };
+            let result = call(&*this.notify);
             this.count(kind, begun, &result);
             _ = done.send(());
         });
         match started {
-            Ok(_) => _ = is_done.recv_timeout(self.config.patience),
-            Err(error) => log::warn!("no thread to drop a name: {error}"),
+            Ok(_) => _ = is_done.recv_timeout(patience),
+            Err(error) => log::warn!("no thread for what may wait in the kernel: {error}"),
         }
     }
 

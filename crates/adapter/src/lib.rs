@@ -31,6 +31,7 @@ mod request;
 mod server;
 mod session;
 mod told;
+mod written;
 
 pub use call::PendingTable;
 pub use catch_up::CatchUp;

@@ -161,7 +161,7 @@ impl Answer {
             (_, Reply::Created(entry, opened)) => Self::Created(entry_of(&entry), opened_of(opened)),
             (_, Reply::Opened(opened)) => Self::Opened(opened_of(opened)),
             (_, Reply::Data(data)) => Self::Data(data),
-            (_, Reply::Written { len, moved_to: _, shield: _ }) => Self::Written(len),
+            (_, Reply::Written { len, moved_to: _, reread: _, shield: _ }) => Self::Written(len),
             (_, Reply::Copied { len, shield: _ }) => Self::Copied(len),
             (_, Reply::Dir(sink)) => Self::Dir(buffer_of(sink)?),
             (_, Reply::StatFs(figures)) => Self::Statfs(statfs_of(&figures)),

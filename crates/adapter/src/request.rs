@@ -323,9 +323,10 @@ fn read(ino: Ino, fh: u64, offset: u64, len: u32, open_flags: u32) -> (Request, 
     let noatime = open_flags & linux::O_NOATIME != 0;
     // What fills no page shows nothing behind its own end. Mappings and splice(2) fill pages through any handle.
     let may_fill = offset.is_multiple_of(PAGE_LEN) && u64::from(len).is_multiple_of(PAGE_LEN);
-    let is_direct = FileHandle::from_raw(fh).direct && !may_fill;
-    let shape = if is_direct { Shape::Plain } else { Shape::Read { ino, len } };
-    (Request::Read { ino, offset, len, noatime }, shape)
+    let is_direct = FileHandle::from_raw(fh).direct;
+    let shape = if is_direct && !may_fill { Shape::Plain } else { Shape::Read { ino, len } };
+    let direct = is_direct || open_flags & linux::O_DIRECT != 0;
+    (Request::Read { ino, offset, len, noatime, direct }, shape)
 }
 
 fn make_spec(header: &InHeader, kind: FileKind, mode: u32, umask: u32) -> MakeSpec {

@@ -11,11 +11,9 @@ use fuse::{Errno, Forget, Handler, Operation, PlaceEvent, Transport};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{
-    Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Shield, Via, WriteData, WriteNow,
-};
+use vfs::{Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Via, WriteData, WriteNow};
 
-use crate::call::{Call, PendingTable, Stage, Waited};
+use crate::call::{Call, PendingTable, Stage};
 use crate::catch_up::{CatchUp, Turn};
 use crate::disturbed::Disturbed;
 use crate::groups;
@@ -24,7 +22,8 @@ use crate::invalidate::{Before, Invalidator};
 use crate::read;
 use crate::refused::{Refused, is_one_of_many};
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
-use crate::request::{PAGE_LEN, Translated, WriteCall, translate};
+use crate::request::{Translated, WriteCall, translate};
+use crate::written::{self, Placed};
 
 /// What the adapter needs of the node that drives the core.
 pub trait Driver: Send + Sync {
@@ -437,31 +436,28 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
             Thread::Reader if read::is_small(&job) => run_read(driver, call, &job),
             Thread::Reader | Thread::Other => driver.spawn(Task { call, what: Work::Read(job) }),
         },
-        (Shape::Write(shape), Stage::Asked, Reply::Written { len, moved_to, shield }) => {
+        (Shape::Write(shape), Stage::Asked, Reply::Written { len, moved_to, reread, shield }) => {
+            let placed = Placed { len, moved_to, reread, shield, waited: call.waited };
             if !shape.sync {
-                let waited = call.waited;
-                return finish_write(driver, call, shape, Placed { len, moved_to, shield, waited });
+                return written::finish(driver, call, shape, placed);
             }
-            call.stage = Stage::Syncing { len, moved_to, shield, waited: call.waited };
+            call.stage = Stage::Syncing(placed);
             let request = Request::Fsync { ino: shape.ino };
             match thread {
                 Thread::Reader => ask(driver, call, request, thread),
                 Thread::Other => driver.spawn(Task { call, what: Work::Ask(request) }),
             }
         }
-        (Shape::Write(shape), Stage::Syncing { len, moved_to, shield, waited }, reply) => {
-            let placed = Placed { len, moved_to, shield, waited };
-            match reply {
-                Reply::Done => finish_write(driver, call, shape, placed),
-                // The bytes are there all the same.
-                reply => {
-                    let answer = answer_of(driver, &call, reply);
-                    call.before.shield = shield;
-                    send(driver, call, answer);
-                    invalidate_written(driver, shape, placed);
-                }
+        (Shape::Write(shape), Stage::Syncing(placed), reply) => match reply {
+            Reply::Done => written::finish(driver, call, shape, placed),
+            // The bytes are there all the same.
+            reply => {
+                let answer = answer_of(driver, &call, reply);
+                call.before.shield = placed.shield;
+                send(driver, call, answer);
+                written::invalidate(driver, shape, placed);
             }
-        }
+        },
         (_, _, reply) => finish(driver, call, reply),
     }
 }
@@ -474,7 +470,7 @@ fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
 }
 
 /// Answers, after what comes before.
-fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
+pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
     let before = std::mem::take(&mut call.before);
     if before.is_nothing() {
         if let Shape::Flush { ino } = call.shape
@@ -544,70 +540,5 @@ struct Pinned<'a, D: Driver> {
 impl<D: Driver> Drop for Pinned<'_, D> {
     fn drop(&mut self) {
         self.driver.with_core(|core, clock| core.read_done(clock, self.pin));
-    }
-}
-
-/// Where written bytes went.
-#[derive(Clone, Copy, Debug)]
-struct Placed {
-    len: u32,
-    moved_to: Option<u64>,
-    shield: Option<Shield>,
-    waited: Waited,
-}
-
-/// Answers a write, and takes from the kernel what it then has wrong.
-///
-/// Three cases leave pages behind that show older bytes, or zeros behind the older end: the bytes went elsewhere than
-/// the kernel believes (O_APPEND); the write waited and a page was read meanwhile; and a page was read between the
-/// moment when the kernel dropped those that it was about to write directly and the write's arrival here. Direct
-/// writes lock no page, so the pages go before the answer, and the program reads what it wrote. A cached write may
-/// hold the lock of a page that it fills in part: there the answer must come first.
-///
-/// Never on the thread that called: a page may be locked by a read that the kernel has asked and nobody has taken
-/// from its queue yet, and the transport's thread, this one perhaps, is the one that takes.
-fn finish_write<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, placed: Placed) {
-    let Placed { len, moved_to, shield, waited } = placed;
-    let answer = Answer::Written(len);
-    if shield.is_some() {
-        call.before.shield = shield;
-        return send(driver, call, answer);
-    }
-    match moved_to {
-        Some(at) if shape.direct && len > 0 => {
-            let metrics = Arc::clone(driver.metrics());
-            let then = Box::new(move || call.finish(&metrics, answer));
-            driver.corrector().range(shape.ino, at, len, Some(then));
-        }
-        None if shape.direct || waited == Waited::No => call.finish(driver.metrics(), answer),
-        Some(_) | None if len == 0 => call.finish(driver.metrics(), answer),
-        Some(_) | None => finish_cached_write(driver, call, shape, placed),
-    }
-}
-
-/// As [`finish_write`]: pages that the write fills whole are not locked, and go before the answer where they show what
-/// is elsewhere.
-fn finish_cached_write<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed) {
-    let answer = Answer::Written(placed.len);
-    let metrics = Arc::clone(driver.metrics());
-    let end = shape.offset.saturating_add(u64::from(placed.len)) / PAGE_LEN * PAGE_LEN;
-    let start = shape.offset.div_ceil(PAGE_LEN).saturating_mul(PAGE_LEN);
-    if placed.moved_to.is_some() && start < end {
-        let then = Box::new(move || call.finish(&metrics, answer));
-        driver.corrector().range(shape.ino, start, (end - start) as u32, Some(then));
-    } else {
-        call.finish(&metrics, answer);
-    }
-    invalidate_written(driver, shape, placed);
-}
-
-/// Takes back the pages of what was written, and of what the kernel believes was.
-fn invalidate_written<D: Driver>(driver: &D, shape: WriteShape, placed: Placed) {
-    if placed.len == 0 {
-        return;
-    }
-    driver.corrector().range(shape.ino, shape.offset, placed.len, None);
-    if let Some(at) = placed.moved_to {
-        driver.corrector().range(shape.ino, at, placed.len, None);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,10 +18,12 @@ use adapter::{Config, Driver, Hooks, Invalidator, KernelCache, PendingTable, Ser
 use chunk::{MemStore, SegmentStore};
 use fuse::mount::{Mount, MountFlags, MountMethod, MountOptions, Unmount};
 use fuse::{Errno, Forget, Handler, OpenReplyFlags, Opened, Operation, Reply, Request, Session};
+use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
 use obs::{FuseKind, Metrics};
 use parking_lot::Mutex;
-use types::{Micros, Timespec};
+use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, Timespec};
 use vfs::{Clock, Core, Output};
+use wire::{FromMaster, Grant, GrantData, Listing, ToMaster};
 
 /// A mount that goes with this value, whatever became of its server.
 struct Mounted {
@@ -186,7 +188,10 @@ fn kernel_sends_an_fsync_after_cached_synchronous_writes_only() {
     }
 }
 
-/// A node without a master.
+/// Bytes of content that a node keeps in memory.
+const MEMORY: usize = 128 << 10;
+
+/// A node whose master says what the test has it say; to who asks for anything, that the root is its own.
 struct Node {
     core: Mutex<Core>,
     pending: PendingTable,
@@ -199,7 +204,8 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let (store, metrics) = (Arc::new(MemStore::new()), Arc::new(Metrics::new()));
-        let core = Core::new(vfs::Config::default(), [7; 16], store.clone(), metrics.clone());
+        let config = vfs::Config { dirty_bytes_max: MEMORY, ..vfs::Config::default() };
+        let core = Core::new(config, [7; 16], store.clone(), metrics.clone());
         Self {
             core: Mutex::new(core),
             pending: PendingTable::default(),
@@ -207,6 +213,45 @@ impl Node {
             store,
             metrics,
             is_unmounted: AtomicBool::new(false),
+        }
+    }
+
+    /// Has it join, with numbers for inodes and none for segments.
+    fn join(&self) {
+        self.with_core(|core, clock| core.hello(clock, 1, 1, String::new(), String::new()));
+        self.hear(FromMaster::Welcome {
+            node: NodeId(1),
+            epoch: Epoch(1),
+            lease_us: 1_000_000_000,
+            token_share: 1_000,
+            cookie_key: [9; 16].into(),
+            batch_applied: BatchSeq(0),
+            reassert: false,
+            limits: 0,
+            limited: Vec::new(),
+        });
+        self.reserve(0);
+    }
+
+    fn reserve(&self, segments: u32) {
+        let (first_inode, inodes, first_segment) = (Ino(100), 1_000, 1);
+        self.hear(FromMaster::Reserved { first_inode, inodes, first_segment, segments });
+    }
+
+    fn hear(&self, message: FromMaster) {
+        self.with_core(|core, clock| core.handle_message(clock, message));
+    }
+
+    fn carry_out(&self, output: Output) {
+        match output {
+            Output::Reply(id, reply) => adapter::answer(self, id, reply),
+            Output::Send(ToMaster::Acquire { request, .. }) => self.hear(root_acquired(request)),
+            Output::Send(ToMaster::Batch { seq, .. }) => self.hear(FromMaster::Durable { seq }),
+            Output::Sync { job, plan } => {
+                let outcome = plan.run(&*self.store);
+                self.with_core(|core, clock| core.synced(clock, job, outcome));
+            }
+            _ => {}
         }
     }
 
@@ -235,11 +280,7 @@ impl Driver for Node {
         let result = call(&mut core, clock);
         let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
         drop(core);
-        for output in outputs {
-            if let Output::Reply(id, reply) = output {
-                adapter::answer(self, id, reply);
-            }
-        }
+        outputs.into_iter().for_each(|output| self.carry_out(output));
         result
     }
 
@@ -279,6 +320,30 @@ impl Driver for Node {
     fn unmounted(&self) {
         self.is_unmounted.store(true, Ordering::Relaxed);
     }
+}
+
+/// The root, empty, to do with it as one likes.
+fn root_acquired(request: u64) -> FromMaster {
+    let time = Timespec::default();
+    let attr = InodeAttr {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        tree: 0,
+        nlink: 2,
+        rdev: 0,
+        generation: 1,
+        parent: Ino::ROOT,
+        btime: time,
+        ctime: time,
+        xattrs: Xattrs::NONE,
+    };
+    let content = Content { size: 0, mtime: time, atime: time, ctime: time, body: Body::Empty {} };
+    let listing = Listing { after: 0, entries: Vec::new(), complete: true };
+    let data = GrantData::Directory { inode: Box::new(Inode { attr, content }), listing };
+    let grants = vec![Grant { resource: ResourceId::dir(Ino::ROOT), mode: LockMode::Ex, data }];
+    FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None }
 }
 
 fn mount_node() -> Option<(Arc<Node>, Mounted)> {
@@ -373,4 +438,41 @@ fn nothing_waits_any_more_when_the_mount_is_gone() {
     assert!(asker.join().unwrap().is_err());
     assert!(node.pending.is_empty());
     assert!(node.is_unmounted.load(Ordering::Relaxed));
+}
+
+/// Goal: who has written a page reads what he wrote, though a READ brought the page as it was while the write waited. Method: a write that
+/// waits for memory, which others need a segment for; its pages go meanwhile, and one is read; the writer reads as soon as his write has
+/// returned. The last page, which the write has locked, is in the way of whatever waits for it.
+#[test]
+fn a_page_that_was_read_while_its_write_waited_shows_what_was_written() {
+    const PAGE: u64 = 4096;
+    const FIRST: u64 = 64;
+    for page in FIRST..FIRST + 8 {
+        let Some((node, mounted)) = mount_node() else { return };
+        node.join();
+        let path = mounted.directory.join("f");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all_at(&[1; MEMORY - 4096], 0).unwrap();
+        let ino = Ino(file.metadata().unwrap().ino());
+        let file = Arc::new(file);
+        let writing = file.clone();
+        let writer = std::thread::spawn(move || {
+            // In memory: the kernel ends a WRITE where it would have to wait for what is written.
+            writing.write_all_at(&vec![7; 20 * PAGE as usize + 100], FIRST * PAGE).unwrap();
+            let mut byte = [0];
+            writing.read_exact_at(&mut byte, page * PAGE).unwrap();
+            byte
+        });
+        wait_until("a write that waits", || node.pending.len() == 1);
+        let (gone, is_gone) = std::sync::mpsc::channel();
+        let then = Box::new(move || _ = gone.send(()));
+        node.corrector().range(ino, FIRST * PAGE, 20 * PAGE as u32, Some(then));
+        is_gone.recv_timeout(LONG).expect("these pages are not locked");
+        let mut byte = [9];
+        file.read_exact_at(&mut byte, page * PAGE).unwrap();
+        assert_eq!(byte, [0], "it is written already");
+        node.reserve(8);
+        assert_eq!(writer.join().unwrap(), [7], "page {page}");
+    }
 }

@@ -244,6 +244,41 @@ fn page_read_while_a_write_to_it_waits_stays_stale_until_invalidated_again() {
     assert_eq!(byte, [2]);
 }
 
+/// Of the pages of a write that waits the kernel keeps the last one locked, if the write fills it in part and it was not here. So
+/// the others can be taken back before the answer, and nobody's READ brings that one before.
+#[test]
+fn a_write_keeps_the_lock_of_its_last_page_alone() {
+    let Some(mounted) = mount_default() else { return };
+    fs::write(mounted.path("f"), vec![1; 3 * 4096]).unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "f");
+    let writer = OpenOptions::new().write(true).open(mounted.path("f")).unwrap();
+    let reader = File::open(mounted.path("f")).unwrap();
+    mounted.notifier.inval_inode(ino, 0, 0).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Write { .. }));
+    let write = call(move || writer.write_all_at(&[2; 2 * 4096 + 100], 0).unwrap());
+    mounted.wait_parked(1);
+
+    let notifier = mounted.notifier.clone();
+    let unlocked = call(move || notifier.inval_inode(ino, 0, 2 * 4096).unwrap());
+    assert!(unlocked.returns_within(SOON), "pages that are filled whole are locked");
+    unlocked.join();
+    let notifier = mounted.notifier.clone();
+    let locked = call(move || notifier.inval_inode(ino, 2 * 4096, 4096).unwrap());
+    assert!(!locked.returns_within(BLOCKED), "the last page is not locked");
+    let read = call(move || {
+        let mut byte = [0];
+        reader.read_exact_at(&mut byte, 2 * 4096).unwrap();
+        byte
+    });
+    assert!(!read.returns_within(BLOCKED), "a page was read that is locked");
+
+    mounted.fs.release_all();
+    assert!(write.returns_within(SOON) && locked.returns_within(SOON) && read.returns_within(SOON));
+    write.join();
+    locked.join();
+    assert_eq!(read.join(), [2]);
+}
+
 /// A file of ten bytes that another node appends to while its size and its page are being asked for here. Returns what
 /// is read after all of it.
 fn read_grown_while_asked(raise: bool) -> Option<Vec<u8>> {

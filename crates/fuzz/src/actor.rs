@@ -196,7 +196,9 @@ impl Actor {
             Open(path) => Request::Open { ino: ino(path)?, open: WRITE },
             Write(path, offset, len) => write(ino(path)?, offset, len, false),
             Append(path, len) => write(ino(path)?, 0, len, true),
-            Read(path, offset, len) => Request::Read { ino: ino(path)?, offset, len, noatime: false },
+            Read(path, offset, len) => {
+                Request::Read { ino: ino(path)?, offset, len, noatime: false, direct: false }
+            }
             Fsync(path) => Request::Fsync { ino: ino(path)? },
             Truncate(path, size) => {
                 Request::SetAttr { ino: ino(path)?, set: AttrSet::default(), size: Some(size) }

@@ -586,10 +586,10 @@ impl Runner {
     }
 
     fn read_all(&mut self, node: usize, ino: u64) -> Vec<u8> {
-        match self
-            .cluster
-            .call(node, Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20, noatime: false })
-        {
+        match self.cluster.call(
+            node,
+            Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20, noatime: false, direct: false },
+        ) {
             Reply::Data(data) => data,
             Reply::ReadJob(job) => {
                 let mut data = vec![0; job.len];

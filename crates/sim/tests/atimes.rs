@@ -53,7 +53,7 @@ fn look(cluster: &mut Cluster, node: usize, parent: Ino, name: &[u8]) {
 
 /// Reads, and returns when at the latest that was.
 fn read(cluster: &mut Cluster, node: usize, ino: Ino) -> Timespec {
-    match cluster.call(node, Request::Read { ino, offset: 0, len: 100, noatime: false }) {
+    match cluster.call(node, Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false }) {
         Reply::Data(data) => assert_eq!(data, b"bytes"),
         other => panic!("read answered {other:?}"),
     }

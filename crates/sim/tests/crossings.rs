@@ -124,7 +124,7 @@ fn open_on_another_node_keeps_an_inode_whose_last_name_its_holder_removes() {
             let done = cluster.call(0, Request::Unlink { parent: dir, name: name[..].into() });
             assert!(matches!(done, Reply::Done));
         }
-        match cluster.call(1, Request::Read { ino, offset: 0, len: 100, noatime: false }) {
+        match cluster.call(1, Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false }) {
             Reply::Data(data) => assert_eq!(data, b"kept"),
             other => panic!("seed {seed}: read answered {other:?}"),
         }
@@ -166,7 +166,7 @@ fn file_stays_for_the_node_that_removes_its_name_at_the_master() {
             Reply::Attr(attr, _) => assert_eq!((attr.nlink, attr.size), (0, 4)),
             other => panic!("seed {seed}: getattr answered {other:?}"),
         }
-        match cluster.call(0, Request::Read { ino, offset: 0, len: 100, noatime: false }) {
+        match cluster.call(0, Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false }) {
             Reply::Data(data) => assert_eq!(data, b"kept"),
             other => panic!("seed {seed}: read answered {other:?}"),
         }

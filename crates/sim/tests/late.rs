@@ -119,7 +119,10 @@ impl World {
     fn read_to_the_end(&mut self, node: usize) {
         let offset = self.size.saturating_sub(10);
         let expected = self.size - offset;
-        match self.cluster.call(node, Request::Read { ino: self.ino, offset, len: 100, noatime: true }) {
+        match self
+            .cluster
+            .call(node, Request::Read { ino: self.ino, offset, len: 100, noatime: true, direct: false })
+        {
             Reply::Data(data) => assert_eq!(data.len() as u64, expected),
             Reply::ReadJob(job) => {
                 assert_eq!(job.len as u64, expected);

@@ -32,7 +32,7 @@ fn lookup(cluster: &mut Cluster, node: usize, name: &[u8]) -> Reply {
 }
 
 fn read(cluster: &mut Cluster, node: usize, ino: Ino) -> Vec<u8> {
-    match cluster.call(node, Request::Read { ino, offset: 0, len: 100, noatime: false }) {
+    match cluster.call(node, Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false }) {
         Reply::Data(data) => data,
         other => panic!("read answered {other:?}"),
     }
@@ -143,7 +143,7 @@ fn a_store_that_stands_still_for_three_leases_costs_time_alone() {
         let ino = with_content_to_store(&mut cluster);
         let begun = cluster.clock().now;
         cluster.stop_store(0, Micros(30_000_000));
-        let first = Request::Read { ino, offset: 0, len: 100, noatime: false };
+        let first = Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false };
         match cluster.call(1, first) {
             Reply::ReadJob(job) => assert_eq!(job.parts.len(), 1, "seed {seed}: from where it was stored"),
             other => panic!("seed {seed}: read answered {other:?}"),
@@ -162,7 +162,7 @@ fn a_store_that_stands_still_is_not_waited_for_without_end() {
         let ino = with_content_to_store(&mut cluster);
         let begun = cluster.clock().now;
         cluster.stop_store(0, Micros(300_000_000));
-        let _ = cluster.call(1, Request::Read { ino, offset: 0, len: 100, noatime: false });
+        let _ = cluster.call(1, Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false });
         let waited = cluster.clock().now.since(begun);
         assert!((60_000_000..75_000_000).contains(&waited.0), "seed {seed}: {waited}");
     }

@@ -313,7 +313,7 @@ impl Core {
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);
         let moved_to = (append && at != offset).then_some(at);
-        Ok(Reply::Written { len: data.len() as u32, moved_to, shield: None })
+        Ok(Reply::Written { len: data.len() as u32, moved_to, reread: None, shield: None })
     }
 
     /// Waits until what a write adds may be promised.

@@ -23,6 +23,7 @@ use crate::lockop::LockCall;
 use crate::log::WriteLog;
 use crate::namespace::Shipped;
 use crate::outputs::{Clock, Invalidation, Output};
+use crate::overtaken::hand_over_reread;
 use crate::pages::Pages;
 use crate::request::{HandleId, Interrupt, Reply, Request, RequestId};
 use crate::revoke::{InvalidateJob, Release};
@@ -89,6 +90,7 @@ pub struct Core {
     // Work in progress.
     pub(crate) parked: BTreeMap<RequestId, Parked>,
     pub(crate) waiting: FxHashMap<WaitKey, BTreeSet<RequestId>>,
+    pub(crate) overtaken: crate::overtaken::Overtaken,
     pub(crate) woken: VecDeque<WaitKey>,
     pub(crate) wants: FxHashMap<Want, u64>,
     /// Acquires without an answer, and since when.
@@ -260,6 +262,7 @@ impl Core {
             quota: crate::quota::Quota::default(),
             parked: BTreeMap::new(),
             waiting: FxHashMap::default(),
+            overtaken: crate::overtaken::Overtaken::default(),
             woken: VecDeque::new(),
             wants: FxHashMap::default(),
             want_of: BTreeMap::new(),
@@ -513,17 +516,19 @@ impl Core {
     /// Puts a request aside.
     fn park(&mut self, id: RequestId, parked: Parked) {
         self.waiting.entry(parked.key).or_default().insert(id);
+        self.begin_overtaking(id, &parked);
         self.parked.insert(id, parked);
     }
 
     fn unpark(&mut self, id: RequestId) -> Option<Parked> {
-        let parked = self.parked.remove(&id)?;
+        let mut parked = self.parked.remove(&id)?;
         if let Some(ids) = self.waiting.get_mut(&parked.key) {
             ids.remove(&id);
             if ids.is_empty() {
                 self.waiting.remove(&parked.key);
             }
         }
+        self.end_overtaking(id, &mut parked);
         Some(parked)
     }
 
@@ -651,7 +656,11 @@ impl Core {
         }
         self.glimpsed.trying = progress.number;
         let step = match self.try_request(request, progress) {
-            Ok(reply) | Err(Step::Done(reply)) => Step::Done(self.hand_over_shield(reply, progress)),
+            Ok(reply) | Err(Step::Done(reply)) => {
+                let mut reply = self.hand_over_shield(reply, progress);
+                hand_over_reread(&mut reply, progress);
+                Step::Done(reply)
+            }
             Err(Step::Wait(key)) => Step::Wait(key),
         };
         if self.quota.binds()

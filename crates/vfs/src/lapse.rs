@@ -306,6 +306,7 @@ impl Core {
             }
         }
         self.waiting.clear();
+        self.overtaken.clear();
         self.woken.clear();
         self.commit_due = Micros::NEVER;
         for known in self.known.values_mut() {

@@ -38,6 +38,7 @@ mod memory;
 mod message;
 mod namespace;
 mod outputs;
+mod overtaken;
 mod pages;
 mod quota;
 mod readdir;
@@ -60,6 +61,6 @@ pub use crate::guard::{Guard, Unguarded};
 pub use crate::judged::Permissions;
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
-    AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, ReadJob,
-    Reply, Request, RequestId, Shield, StatFs, Via, WriteData, WriteNow,
+    AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, PageSpan,
+    ReadJob, Reply, Request, RequestId, Shield, StatFs, Via, WriteData, WriteNow,
 };

@@ -89,7 +89,9 @@ impl Core {
                 self.try_rename((*parent, name), (*new_parent, new_name), *mode, progress)
             }
             Request::Open { ino, open } => self.try_open(*ino, *open),
-            Request::Read { ino, offset, len, noatime } => self.try_read(*ino, *offset, *len, *noatime),
+            Request::Read { ino, offset, len, noatime, direct } => {
+                self.try_overtake(*ino, *offset, *len, *noatime, *direct)
+            }
             Request::Write { ino, offset, data, append, direct, kill_privileges } => {
                 self.lose_privileges(*ino, kill_privileges.as_ref(), progress)?;
                 let reply = self.try_write(*ino, *offset, &data.0, *append, progress)?;

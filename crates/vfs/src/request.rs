@@ -57,8 +57,8 @@ pub enum Request {
     Rename { parent: Ino, name: Box<[u8]>, new_parent: Ino, new_name: Box<[u8]>, mode: RenameMode },
     /// open.
     Open { ino: Ino, open: OpenMode },
-    /// read; `noatime` with O_NOATIME. The answer is data, or a job to read it with.
-    Read { ino: Ino, offset: u64, len: u32, noatime: bool },
+    /// read; `noatime` with O_NOATIME, `direct` if it may be past the kernel's page cache. The answer is data, or a job to read it with.
+    Read { ino: Ino, offset: u64, len: u32, noatime: bool, direct: bool },
     /// write, `direct` past the kernel's page cache; `kill_privileges` by somebody in these groups.
     Write {
         ino: Ino,
@@ -391,6 +391,23 @@ pub struct Opened {
     pub keep_pages: Keep,
 }
 
+/// Whole pages of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSpan {
+    /// The first byte.
+    pub start: u64,
+    /// The one behind the last.
+    pub end: u64,
+}
+
+impl PageSpan {
+    /// Both, and what lies between.
+    #[must_use]
+    pub fn hull(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+}
+
 /// An answer.
 #[derive(Debug)]
 pub enum Reply {
@@ -418,6 +435,9 @@ pub enum Reply {
         len: u32,
         /// Where they went, if not where the kernel thought.
         moved_to: Option<u64>,
+        /// Of a write through the kernel's pages that waited: which of those that it writes, as the kernel believes, the kernel has read
+        /// since it came. They may show what was there before, and no lock of the write's keeps them.
+        reread: Option<PageSpan>,
         /// Where the kernel may have pages that show what was there before.
         shield: Option<Shield>,
     },

@@ -163,7 +163,7 @@ impl Core {
             let bytes = &data[(part.start - offset) as usize..(part.end - offset) as usize];
             self.try_write(ino, part.start, bytes, false, progress)?;
         }
-        Ok(Reply::Written { len: data.len() as u32, moved_to: None, shield: None })
+        Ok(Reply::Written { len: data.len() as u32, moved_to: None, reread: None, shield: None })
     }
 }
 
@@ -175,7 +175,7 @@ fn without(range: Range<u64>, hole: &Range<u64>) -> Vec<Range<u64>> {
 }
 
 /// The pages that a range touches.
-fn pages_of(range: Range<u64>) -> Range<u64> {
+pub(crate) fn pages_of(range: Range<u64>) -> Range<u64> {
     let end = range.end.checked_next_multiple_of(PAGE_LEN).unwrap_or(u64::MAX);
     range.start / PAGE_LEN * PAGE_LEN..end
 }

@@ -84,7 +84,7 @@ impl Rig {
 
     /// Every byte of the first `len`, which are the same.
     fn read(&mut self, len: usize) -> u8 {
-        let read = Request::Read { ino: self.ino, offset: 0, len: len as u32, noatime: true };
+        let read = Request::Read { ino: self.ino, offset: 0, len: len as u32, noatime: true, direct: false };
         let job = match self.core.submit(self.clock, RequestId(3), read) {
             Some(Reply::ReadJob(job)) => job,
             other => panic!("answered {other:?}"),

@@ -28,7 +28,11 @@ fn write(core: &mut Core, clock: Clock, ino: Ino, offset: u64) {
 
 /// Reads as far as it takes to be noted.
 fn read(core: &mut Core, clock: Clock, ino: Ino) {
-    let answer = core.submit(clock, RequestId(4), Request::Read { ino, offset: 0, len: 100, noatime: false });
+    let answer = core.submit(
+        clock,
+        RequestId(4),
+        Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false },
+    );
     assert!(matches!(answer, Some(Reply::Data(_) | Reply::ReadJob(_))), "{answer:?}");
 }
 

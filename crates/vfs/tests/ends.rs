@@ -245,7 +245,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
     rig.open_to_write(10);
     rig.stat();
     let read = |rig: &mut Rig, offset: u64| {
-        let asked = rig.ask(Request::Read { ino: FILE, offset, len: 4096, noatime: true });
+        let asked = rig.ask(Request::Read { ino: FILE, offset, len: 4096, noatime: true, direct: false });
         if !rig.asked.is_empty() {
             rig.answer(vec![grant_content(5)], None);
         }

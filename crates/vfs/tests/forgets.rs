@@ -46,7 +46,7 @@ fn a_file_is_read_on_while_another_node_takes_its_name() {
         let (job, list) = taken_back(&mut core).unwrap();
         assert!(list.contains(&Invalidation::Pages { ino: OLD }), "{list:?}");
         // The kernel drops no page that this is to fill.
-        let read = Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true };
+        let read = Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true, direct: false };
         let Some(Reply::Data(data)) = core.submit(CLOCK, RequestId(9), read) else { panic!("it waits") };
         assert_eq!(data, b"old bytes");
         // Pages that were filled meanwhile go in another round.
@@ -137,7 +137,7 @@ fn reading() -> Core {
     let requests = [
         Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() },
         Request::Open { ino: OLD, open: OpenMode::default() },
-        Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true },
+        Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true, direct: false },
     ];
     for (id, request) in requests.into_iter().enumerate() {
         let mut reply = core.submit(CLOCK, RequestId(id as u64 + 1), request);

@@ -143,7 +143,7 @@ fn a_write_after_an_fsync_asks_for_no_page_of_extents() {
     }
     assert!(paged > 150, "all but the first: {paged}");
     assert_eq!(rig.fetches, 0);
-    let read = Request::Read { ino: rig.ino, offset: 4096 * 597, len: 8192, noatime: true };
+    let read = Request::Read { ino: rig.ino, offset: 4096 * 597, len: 8192, noatime: true, direct: false };
     let answer = rig.core.submit(rig.clock, RequestId(5), read);
     assert!(matches!(answer, Some(Reply::ReadJob(_))), "{answer:?}");
     rig.run();

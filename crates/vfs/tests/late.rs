@@ -266,7 +266,7 @@ fn what_the_kernel_asks_for_itself_is_never_late() {
 fn a_read_past_a_late_size_reads_what_is_there() {
     let mut rig = Rig::beside_a_writer(LATE_SIZES, 10);
     assert_eq!(rig.stat(), Some((10, Keep::No)));
-    let id = rig.ask(Request::Read { ino: FILE, offset: 10, len: 100, noatime: true });
+    let id = rig.ask(Request::Read { ino: FILE, offset: 10, len: 100, noatime: true, direct: false });
     assert_eq!(rig.answer(vec![grant_content(60, LockMode::Pr)], None), Want::Read { ino: FILE });
     match rig.reply_to(id) {
         Some(Reply::Data(data)) => assert_eq!(data.len(), 50),

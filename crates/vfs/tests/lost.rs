@@ -550,7 +550,7 @@ fn a_write_that_flushes_its_own_file_keeps_what_was_there() {
     let (ino, _) = rig.create("f");
     rig.write(ino, 599, 1500).unwrap();
     rig.write(ino, 8000, 130_000).unwrap();
-    let read = Request::Read { ino, offset: 0, len: 200_000, noatime: true };
+    let read = Request::Read { ino, offset: 0, len: 200_000, noatime: true, direct: false };
     let Reply::Data(data) = rig.ask(read) else { panic!("it is in memory") };
     let expected = [vec![0; 599], vec![7; 1500], vec![0; 8000 - 2099], vec![7; 130_000]].concat();
     assert!(data == expected, "differs from {:?} on", data.iter().zip(&expected).position(|(a, b)| a != b));

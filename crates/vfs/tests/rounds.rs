@@ -99,7 +99,7 @@ impl Rig {
         self.core.submit(
             self.clock(),
             id,
-            Request::Read { ino: self.file, offset: 0, len: 4096, noatime: true },
+            Request::Read { ino: self.file, offset: 0, len: 4096, noatime: true, direct: false },
         )
     }
 

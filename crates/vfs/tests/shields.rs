@@ -78,7 +78,8 @@ impl Rig {
     }
 
     fn read(&mut self) -> Vec<u8> {
-        let read = Request::Read { ino: self.file, offset: 0, len: 2 * PAGE as u32, noatime: true };
+        let read =
+            Request::Read { ino: self.file, offset: 0, len: 2 * PAGE as u32, noatime: true, direct: false };
         match self.ask(read) {
             Reply::Data(data) => data,
             other => panic!("answered {other:?}"),

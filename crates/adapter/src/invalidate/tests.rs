@@ -421,6 +421,25 @@ fn a_name_is_dropped_before_its_owner_goes_on_who_waits_no_longer_than_patience(
     bench.kernel.wait_for("entry 3 e");
 }
 
+/// Pages that the write itself has locked, by a mistake or in a kernel that locks more, must not hang it.
+#[test]
+fn pages_are_taken_back_before_a_write_is_answered_but_do_not_hang_it() {
+    let bench = bench(patience(NEVER));
+    let (sender, receiver) = channel();
+    let spans = [(0, 4096), (12288, 20480)].map(|(start, end)| PageSpan { start, end });
+    let answer = |sender: std::sync::mpsc::Sender<Vec<String>>, kernel: Arc<FakeKernel>| {
+        Box::new(move || _ = sender.send(kernel.begun()))
+    };
+    bench.invalidator.pages(Ino(3), &spans, answer(sender.clone(), bench.kernel.clone()));
+    assert_eq!(receiver.recv_timeout(LONG).unwrap(), ["inode 3 0 4096", "inode 3 12288 8192"]);
+
+    bench.kernel.block("inode 4 0 4096");
+    bench.invalidator.pages(Ino(4), &spans[..1], answer(sender, bench.kernel.clone()));
+    receiver.recv_timeout(LONG).unwrap();
+    bench.pass(1);
+    bench.kernel.unblock("inode 4 0 4096");
+}
+
 #[test]
 fn a_panicking_report_ends_no_thread() {
     let bench = bench(patience(NEVER));

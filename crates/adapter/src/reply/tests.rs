@@ -66,7 +66,7 @@ fn replies_that_say_all() {
     assert_answers(plain, Reply::Data(b"abc".to_vec()), Answer::Data(b"abc".to_vec()));
     assert_answers(
         write_shape(),
-        Reply::Written { len: 9, moved_to: Some(1), shield: None },
+        Reply::Written { len: 9, moved_to: Some(1), reread: None, shield: None },
         Answer::Written(9),
     );
     assert_answers(plain, Reply::Offset(12), Answer::Offset(12));

@@ -218,7 +218,7 @@ fn open_files() {
     );
     // Handle 2, direct: what is asked for page by page may be for a mapping, the rest is for a buffer.
     for (offset, size) in [(8192, 100), (100, 4096), (8192, 4096)] {
-        let request = Request::Read { ino: PARENT, offset, len: size, noatime: false };
+        let request = Request::Read { ino: PARENT, offset, len: size, noatime: false, direct: true };
         let shape = if offset % 4096 + u64::from(size) % 4096 == 0 {
             Shape::Read { ino: PARENT, len: size }
         } else {
@@ -229,10 +229,15 @@ fn open_files() {
     for (open_flags, noatime) in [(0, false), (0o1_000_000, true), (0o4000, false)] {
         assert_asks(
             Operation::Read { fh: 4, offset: 8192, size: 4096, open_flags, lock_owner: None },
-            Request::Read { ino: PARENT, offset: 8192, len: 4096, noatime },
+            Request::Read { ino: PARENT, offset: 8192, len: 4096, noatime, direct: false },
             Shape::Read { ino: PARENT, len: 4096 },
         );
     }
+    assert_asks(
+        Operation::Read { fh: 4, offset: 0, size: 4096, open_flags: linux::O_DIRECT, lock_owner: None },
+        Request::Read { ino: PARENT, offset: 0, len: 4096, noatime: false, direct: true },
+        Shape::Read { ino: PARENT, len: 4096 },
+    );
     assert_asks(
         Operation::Flush { fh: 4, lock_owner: 99 },
         Request::Flush { ino: PARENT, owner: LockOwner(99) },

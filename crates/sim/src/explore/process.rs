@@ -166,9 +166,10 @@ impl Process {
             }
             Step::Read => match kernel.pages.get(&file) {
                 Some(pages) => return Begin::Answered(Call::Read { ino }, Outcome::Data(pages.clone())),
-                None => {
-                    (Call::Read { ino }, Request::Read { ino: file, offset: 0, len: 1 << 16, noatime: true })
-                }
+                None => (
+                    Call::Read { ino },
+                    Request::Read { ino: file, offset: 0, len: 1 << 16, noatime: true, direct: false },
+                ),
             },
             Step::Fsync => (Call::Fsync { ino }, Request::Fsync { ino: file }),
             Step::Close => (Call::Close { ino }, Request::Release { ino: file, handle, flock: None }),

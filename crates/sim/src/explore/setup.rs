@@ -175,7 +175,7 @@ fn visit(cluster: &mut Cluster, node: usize, places: &Places) {
             panic!("a file opens")
         };
         if let Reply::Data(data) =
-            cluster.call(node, Request::Read { ino, offset: 0, len: 1 << 16, noatime: true })
+            cluster.call(node, Request::Read { ino, offset: 0, len: 1 << 16, noatime: true, direct: false })
         {
             cluster.kernel(node).pages.insert(ino, data);
         }

@@ -45,7 +45,10 @@ impl Process {
     }
 
     pub(super) async fn read_range(&self, ino: u64, offset: u64, len: u32) -> Option<Vec<u8>> {
-        let job = match self.call(Request::Read { ino: Ino(ino), offset, len, noatime: false }).await {
+        let job = match self
+            .call(Request::Read { ino: Ino(ino), offset, len, noatime: false, direct: false })
+            .await
+        {
             Reply::Data(data) => return Some(data),
             Reply::ReadJob(job) => job,
             Reply::Error(error) if self.may_refuse(&error) => {

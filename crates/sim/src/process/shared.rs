@@ -344,7 +344,13 @@ impl Process {
                 let changes = self.kernel(|k| k.changes_of(Ino(ino)));
                 if name != b"log" && name != b"far" && !self.kernel(|k| k.pages.contains_key(&Ino(ino))) {
                     match self
-                        .call(Request::Read { ino: Ino(ino), offset: 0, len: 1 << 20, noatime: false })
+                        .call(Request::Read {
+                            ino: Ino(ino),
+                            offset: 0,
+                            len: 1 << 20,
+                            noatime: false,
+                            direct: false,
+                        })
                         .await
                     {
                         Reply::Data(data) => self.kernel(|k| k.fill(Ino(ino), changes, data)),

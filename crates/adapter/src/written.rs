@@ -1,0 +1,134 @@
+//! How a write is answered, and what the kernel then has wrong is taken from it.
+//!
+//! Three cases leave pages behind that show older bytes, or zeros behind the older end: the bytes went elsewhere than
+//! the kernel believes (O_APPEND); the write waited and a page was read meanwhile; and a page was read between the
+//! moment when the kernel dropped those that it was about to write directly and the write's arrival here. Direct
+//! writes lock no page, so the pages go before the answer, and the program reads what it wrote. A cached write may
+//! hold the lock of the last page, which it fills in part: there the answer must come first. What it surely does not lock
+//! goes before the answer too ([`unlocked`]).
+//!
+//! Never on the thread that called: a page may be locked by a read that the kernel has asked and nobody has taken
+//! from its queue yet, and the transport's thread, this one perhaps, is the one that takes.
+
+use std::sync::Arc;
+
+use vfs::{PageSpan, Shield};
+
+use crate::call::{Call, Waited};
+use crate::reply::{Answer, WriteShape};
+use crate::request::PAGE_LEN;
+use crate::server::{Driver, send};
+
+/// Where written bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub len: u32,
+    pub moved_to: Option<u64>,
+    /// Pages that the kernel has read since the write came.
+    pub reread: Option<PageSpan>,
+    pub shield: Option<Shield>,
+    pub waited: Waited,
+}
+
+/// Answers a write, and takes from the kernel what it then has wrong.
+pub(crate) fn finish<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, placed: Placed) {
+    let Placed { len, moved_to, shield, waited, .. } = placed;
+    let answer = Answer::Written(len);
+    if shield.is_some() {
+        call.before.shield = shield;
+        return send(driver, call, answer);
+    }
+    match moved_to {
+        Some(at) if shape.direct && len > 0 => {
+            let metrics = Arc::clone(driver.metrics());
+            let then = Box::new(move || call.finish(&metrics, answer));
+            driver.corrector().range(shape.ino, at, len, Some(then));
+        }
+        None if shape.direct || waited == Waited::No => call.finish(driver.metrics(), answer),
+        Some(_) | None if len == 0 => call.finish(driver.metrics(), answer),
+        Some(_) | None => finish_cached(driver, call, shape, placed),
+    }
+}
+
+fn finish_cached<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed) {
+    let answer = Answer::Written(placed.len);
+    let metrics = Arc::clone(driver.metrics());
+    let first = unlocked(shape.offset, placed);
+    if first.is_empty() {
+        call.finish(&metrics, answer);
+    } else {
+        log::trace!("before the answer to a write to ino {}: {first:?}", shape.ino);
+        driver.corrector().pages(shape.ino, &first, Box::new(move || call.finish(&metrics, answer)));
+    }
+    invalidate(driver, shape, placed);
+}
+
+/// Takes back the pages of what was written, and of what the kernel believes was.
+pub(crate) fn invalidate<D: Driver>(driver: &D, shape: WriteShape, placed: Placed) {
+    if placed.len == 0 {
+        return;
+    }
+    driver.corrector().range(shape.ino, shape.offset, placed.len, None);
+    if let Some(at) = placed.moved_to {
+        driver.corrector().range(shape.ino, at, placed.len, None);
+    }
+}
+
+/// Of the pages that a cached write to `offset` leaves wrong, those that it does not keep locked: what was read since it came; and if
+/// the bytes went elsewhere, what it fills whole, and what it has nothing to do with, as the kernel believes.
+fn unlocked(offset: u64, placed: Placed) -> Vec<PageSpan> {
+    let end = offset.saturating_add(u64::from(placed.len));
+    let believed = covering(offset, placed.len);
+    let mut within = placed.reread;
+    let mut list = Vec::new();
+    if let Some(at) = placed.moved_to {
+        let filled = PageSpan { start: ceil(offset), end: end / PAGE_LEN * PAGE_LEN };
+        if filled.start < filled.end {
+            within = Some(within.map_or(filled, |reread| reread.hull(filled)));
+        }
+        let there = covering(at, placed.len);
+        list.push(PageSpan { start: there.start, end: there.end.min(believed.start) });
+        list.push(PageSpan { start: there.start.max(believed.end), end: there.end });
+    }
+    list.extend(within);
+    list.retain(|span| span.start < span.end);
+    list
+}
+
+/// The pages that a range touches.
+fn covering(offset: u64, len: u32) -> PageSpan {
+    PageSpan { start: offset / PAGE_LEN * PAGE_LEN, end: ceil(offset.saturating_add(u64::from(len))) }
+}
+
+fn ceil(offset: u64) -> u64 {
+    offset.div_ceil(PAGE_LEN).saturating_mul(PAGE_LEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(offset: u64, len: u32, moved_to: Option<u64>, reread: Option<(u64, u64)>) -> Vec<(u64, u64)> {
+        let reread = reread.map(|(start, end)| PageSpan { start: start * PAGE_LEN, end: end * PAGE_LEN });
+        let placed = Placed { len, moved_to, reread, shield: None, waited: Waited::Yes };
+        let list = unlocked(offset, placed);
+        list.iter().map(|span| (span.start / PAGE_LEN, span.end / PAGE_LEN)).collect()
+    }
+
+    /// Goal: nothing is waited for that the write may have locked, which is the last page, filled in part. Method: writes within a page,
+    /// across some, and to another place before, behind and beside.
+    #[test]
+    fn what_a_write_may_have_locked_waits_for_its_answer() {
+        let page = PAGE_LEN;
+        assert_eq!(spans(100, 50, None, None), []);
+        assert_eq!(spans(100, 3 * page as u32, None, None), []);
+        assert_eq!(spans(100, 50, None, Some((0, 1))), [(0, 1)], "nobody reads a page that is locked");
+        assert_eq!(spans(100, 3 * page as u32, None, Some((1, 2))), [(1, 2)]);
+
+        assert_eq!(spans(100, 50, Some(10 * page), None), [(10, 11)]);
+        assert_eq!(spans(100, 50, Some(150), None), [], "the same page");
+        assert_eq!(spans(100, 3 * page as u32, Some(page + 100), None), [(4, 5), (1, 3)]);
+        assert_eq!(spans(5 * page, page as u32, Some(page), None), [(1, 2), (5, 6)]);
+        assert_eq!(spans(5 * page + 1, 9, Some(page), Some((5, 6))), [(1, 2), (5, 6)]);
+    }
+}
