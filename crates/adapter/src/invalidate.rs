@@ -181,10 +181,16 @@ impl Invalidator {
         self.shared.submit([pages].into(), Done::Call(then));
     }
 
-    /// Takes pages back, then calls `then`; or when that takes longer than it should, and they go later. Never blocks.
-    pub fn pages(&self, ino: Ino, spans: &[PageSpan], then: Box<dyn FnOnce() + Send>) {
-        let steps = spans.iter().map(|span| Step::Soon { ino, span: *span }).collect();
-        self.shared.submit(steps, Done::Call(Some(then)));
+    /// Takes the pages of `first` back, then calls `answer`; or when that takes longer than it should, and they go later. Takes those of
+    /// `later` back after that. Never blocks.
+    pub fn pages(&self, ino: Ino, first: &[PageSpan], answer: Box<dyn FnOnce() + Send>, later: &[PageSpan]) {
+        let steps = first.iter().map(|span| Step::Soon { ino, span: *span }).collect();
+        let range = |span: &PageSpan| Step::Range {
+            ino,
+            offset: span.start,
+            len: span.end.saturating_sub(span.start),
+        };
+        self.shared.submit(steps, Done::Answer(answer, later.iter().map(range).collect()));
     }
 
     /// Has the kernel tell, by [`fuse::Handler::marked`], when it has told all it had to tell by now. False: it will
@@ -302,6 +308,8 @@ enum Done {
     Job(u64),
     /// Who asked.
     Call(Option<Box<dyn FnOnce() + Send>>),
+    /// Who asked; then these steps are taken.
+    Answer(Box<dyn FnOnce() + Send>, Arc<[Step]>),
 }
 
 /// A call in progress.
@@ -337,6 +345,8 @@ impl Step {
                 | Invalidation::Attr { .. },
             )
             | Self::Unshielded(_) => CallKind::Prompt,
+            // It ends by itself, and the write that it is for may be what all other calls wait for.
+            Self::Soon { .. } => CallKind::Prompt,
             // It ends by itself, and those that wait for reads may wait for it: a read that met an earlier end is answered after it.
             Self::CatchUp(_) => CallKind::Prompt,
             Self::Order(
@@ -346,7 +356,6 @@ impl Step {
                 | Invalidation::Taken { .. },
             )
             | Self::Range { .. }
-            | Self::Soon { .. }
             | Self::End(_)
             | Self::Lowered(_) => CallKind::Pages,
         }
@@ -689,11 +698,15 @@ impl Shared {
         }
     }
 
-    fn report(&self, done: Done) {
+    fn report(self: &Arc<Self>, done: Done) {
         let told = catch_unwind(AssertUnwindSafe(|| match done {
             Done::Job(job) => (self.hooks.done)(job),
             Done::Call(Some(call)) => call(),
             Done::Call(None) => {}
+            Done::Answer(answer, later) => {
+                answer();
+                self.submit(later, Done::Call(None));
+            }
         }));
         if told.is_err() {
             log::error!("the report of an invalidation panicked");

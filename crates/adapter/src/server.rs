@@ -33,6 +33,9 @@ pub trait Driver: Send + Sync {
     /// not be re-entrant.
     fn with_core<R>(&self, call: impl FnOnce(&mut Core, Clock) -> R) -> R;
 
+    /// See [`Handler::handled`].
+    fn handled(&self) {}
+
     /// Has `task` run soon on one of several threads for blocking reads, by [`Task::run`].
     fn spawn(&self, task: Task);
 
@@ -201,6 +204,10 @@ impl<D: Driver + 'static> Handler for Server<D> {
             PlaceEvent::Moved => metrics.reader_moves.add(1),
             PlaceEvent::Rescued => metrics.reader_rescues.add(1),
         }
+    }
+
+    fn handled(&self) {
+        self.driver.handled();
     }
 
     fn destroy(&self) {

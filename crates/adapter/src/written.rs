@@ -52,26 +52,29 @@ pub(crate) fn finish<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, p
 
 fn finish_cached<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed) {
     let answer = Answer::Written(placed.len);
-    let metrics = Arc::clone(driver.metrics());
     let first = unlocked(shape.offset, placed);
     if first.is_empty() {
-        call.finish(&metrics, answer);
-    } else {
-        log::trace!("before the answer to a write to ino {}: {first:?}", shape.ino);
-        driver.corrector().pages(shape.ino, &first, Box::new(move || call.finish(&metrics, answer)));
+        call.finish(driver.metrics(), answer);
+        return invalidate(driver, shape, placed);
     }
-    invalidate(driver, shape, placed);
+    log::trace!("before the answer to a write to ino {}: {first:?}", shape.ino);
+    let metrics = Arc::clone(driver.metrics());
+    let later: Vec<PageSpan> = wrong(shape, placed).collect();
+    driver.corrector().pages(shape.ino, &first, Box::new(move || call.finish(&metrics, answer)), &later);
 }
 
 /// Takes back the pages of what was written, and of what the kernel believes was.
 pub(crate) fn invalidate<D: Driver>(driver: &D, shape: WriteShape, placed: Placed) {
-    if placed.len == 0 {
-        return;
+    for span in wrong(shape, placed) {
+        driver.corrector().range(shape.ino, span.start, (span.end - span.start) as u32, None);
     }
-    driver.corrector().range(shape.ino, shape.offset, placed.len, None);
-    if let Some(at) = placed.moved_to {
-        driver.corrector().range(shape.ino, at, placed.len, None);
-    }
+}
+
+fn wrong(shape: WriteShape, placed: Placed) -> impl Iterator<Item = PageSpan> {
+    let len = u64::from(placed.len);
+    let at = [Some(shape.offset), placed.moved_to].into_iter().flatten();
+    at.map(move |start| PageSpan { start, end: start.saturating_add(len) })
+        .filter(|span| span.start < span.end)
 }
 
 /// Of the pages that a cached write to `offset` leaves wrong, those that it does not keep locked: what was read since it came; and if

@@ -115,6 +115,26 @@ impl Drop for Placement {
     }
 }
 
+/// Whether this thread is a reader that looks where it runs. [`Handler::handled`](crate::Handler::handled) is called on it after each message.
+pub fn is_reader() -> bool {
+    PLACE.with_borrow(|place| place.is_some())
+}
+
+/// Whether this thread is a reader, and one caller has asked for all that it has read lately: others will hardly mind if it is kept for a moment.
+pub fn is_alone() -> bool {
+    PLACE.with_borrow(|place| place.as_ref().is_some_and(Place::is_alone))
+}
+
+/// To be called by a reader that is about to wait for something else than requests: where others use its CPU it would get none
+/// afterwards. Its next answer has it step back again.
+pub fn rise() {
+    PLACE.with_borrow_mut(|place| {
+        if let Some(place) = place {
+            place.rise();
+        }
+    });
+}
+
 /// The reader is about to ask for the next message.
 pub(crate) fn before_read() {
     PLACE.with_borrow_mut(|place| {
@@ -154,8 +174,12 @@ struct Place {
     close: Duration,
     /// When it last put off the watch.
     timed_at: Instant,
+    /// It has its own policy until its next answer, though it has stepped back.
+    is_risen: bool,
     /// Whose request it had last, and how many of his in a row.
     caller: (u32, u32),
+    /// Since when he has been the only one.
+    alone_since: Instant,
     /// How often the watch had it step forth, when it last looked.
     helped: u64,
     /// Since when, how often the watch helped while somebody waited.
@@ -176,7 +200,9 @@ impl Place {
             answered_at: now,
             close: CLOSE,
             timed_at: now,
+            is_risen: false,
             caller: (0, 0),
+            alone_since: now,
             helped: 0,
             rescues: (now, 0),
             plain_until: now,
@@ -185,7 +211,7 @@ impl Place {
 
     fn asked(&mut self, pid: u32, len: usize, opcode: Option<Opcode>) -> Option<PlaceEvent> {
         let now = Instant::now();
-        self.note_caller(pid);
+        self.note_caller(pid, now);
         let close = self.close;
         self.close = self.close_to(opcode);
         let has_slept = now - self.reading_since > SLEPT;
@@ -220,12 +246,17 @@ impl Place {
     }
 
     /// Of what nobody waits for the kernel does not say who asked.
-    fn note_caller(&mut self, pid: u32) {
+    fn note_caller(&mut self, pid: u32, now: Instant) {
         match &mut self.caller {
             (last, row) if *last == pid => *row = row.saturating_add(1),
             _ if pid == 0 => {}
-            caller => *caller = (pid, 1),
+            caller => (*caller, self.alone_since) = ((pid, 1), now),
         }
+    }
+
+    fn is_alone(&self) -> bool {
+        // Callers in another namespace of process numbers are all 0.
+        self.caller.0 != 0 && self.caller.1 >= STREAK_MIN && self.alone_since.elapsed() > ALONE
     }
 
     /// How long after the answer to a request of this kind began the next may come, for both to be of one burst. Others than who is at work
@@ -262,11 +293,16 @@ impl Place {
     /// For the watch this looks as if it had stepped back before it has: so there is no moment when it has and the watch
     /// would not help.
     fn step_back(&mut self) {
-        if self.shared.is_back.swap(true, Ordering::SeqCst) {
-            return self.put_off(self.answered_at);
+        let is_risen = std::mem::take(&mut self.is_risen);
+        if !self.shared.is_back.swap(true, Ordering::SeqCst) {
+            self.shared.timer.set(LOOK);
+            self.timed_at = self.answered_at;
+        } else {
+            self.put_off(self.answered_at);
+            if !is_risen {
+                return;
+            }
         }
-        self.shared.timer.set(LOOK);
-        self.timed_at = self.answered_at;
         _ = set_policy(None, SCHED_IDLE);
         // The watch may have helped before there was need.
         if !self.shared.is_back.load(Ordering::SeqCst) {
@@ -279,6 +315,14 @@ impl Place {
         if now - self.timed_at > PUT_OFF {
             self.shared.timer.set(LOOK);
             self.timed_at = now;
+        }
+    }
+
+    /// Takes up its own policy until the next answer.
+    fn rise(&mut self) {
+        if !self.is_risen && self.shared.is_back.load(Ordering::SeqCst) {
+            self.is_risen = true;
+            _ = set_policy(None, SCHED_OTHER);
         }
     }
 
@@ -538,6 +582,8 @@ const CLOSE_LISTED: Duration = Duration::from_millis(2);
 
 /// Of a burst, so many are answered before anything is done for the rest.
 const STREAK_MIN: u32 = 8;
+/// For how long nobody else may have asked, for who asks to count as alone.
+const ALONE: Duration = Duration::from_millis(20);
 
 /// A burst of so many was worth it, whatever ended it.
 const STREAK_LONG: u32 = 64;
@@ -620,6 +666,18 @@ mod tests {
         }
     }
 
+    /// Waits until the watch has taken note that the reader is not back any more.
+    fn wait_until_forgotten() {
+        let is_back = || {
+            PLACE.with_borrow(|place| place.as_ref().is_some_and(|p| p.shared.is_back.load(Ordering::SeqCst)))
+        };
+        let start = Instant::now();
+        while is_back() {
+            assert!(start.elapsed() < Duration::from_secs(10), "nobody helps");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn it_steps_back_for_the_length_of_a_burst() {
         placed(|| {
@@ -660,6 +718,42 @@ mod tests {
                 asked(1, 100, None);
                 assert_eq!(policy(), SCHED_OTHER, "a late one");
             }
+        });
+    }
+
+    /// Goal: who counts as alone has been the only one for a while. Method: one asks, another does, and he goes on.
+    #[test]
+    fn a_caller_is_alone_when_nobody_else_has_asked_for_a_while() {
+        placed(|| {
+            let asks = |pid| {
+                before_read();
+                asked(pid, 100, None);
+                is_alone()
+            };
+            assert!(is_reader() && !asks(1));
+            spin(ALONE * 2);
+            assert!((1..STREAK_MIN - 1).all(|_| !asks(1)), "he has asked too little");
+            assert!(asks(1) && asks(0), "of what comes unasked nobody is told who caused it");
+            assert!(!asks(2));
+            assert!((0..STREAK_MIN).all(|_| !asks(1)), "somebody else has just asked");
+            spin(ALONE * 2);
+            assert!(asks(1));
+        });
+        assert!(!is_reader() && !is_alone());
+    }
+
+    #[test]
+    fn a_reader_that_rises_steps_back_with_its_next_answer() {
+        placed(|| {
+            rise();
+            assert_eq!(policy(), SCHED_OTHER);
+            serve(|| ());
+            rise();
+            assert_eq!(policy(), SCHED_OTHER, "it waits for something");
+            answering(100, || assert_eq!(policy(), SCHED_IDLE));
+            rise();
+            wait_until_forgotten();
+            answering(100, || assert_eq!(policy(), SCHED_IDLE, "the watch has helped meanwhile"));
         });
     }
 

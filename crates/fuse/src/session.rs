@@ -48,6 +48,9 @@ pub trait Handler: Send + Sync {
     /// Learns what became of the place of the thread that reads.
     fn placed(&self, _event: PlaceEvent) {}
 
+    /// The thread that reads the device is about to read its next message. Called where [`is_reader`](crate::is_reader) says so.
+    fn handled(&self) {}
+
     /// Learns that the session is over. Called once, at the end of [`Session::run`].
     fn destroy(&self);
 }
@@ -198,6 +201,9 @@ impl Session {
             match receive(&self.channel, self.buffer.as_mut_bytes())? {
                 Received::Message(len) => {
                     dispatch(&self.channel, handler, &self.buffer.as_bytes()[..len], dialect);
+                    if placement::is_reader() {
+                        guard(&self.channel, "handled", || handler.handled());
+                    }
                 }
                 Received::End(end) => return Ok(end),
             }

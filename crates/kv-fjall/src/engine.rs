@@ -290,6 +290,11 @@ impl Engine for FjallEngine {
         Ok(seq)
     }
 
+    fn is_unprepared(&self) -> bool {
+        // Whoever has it locked prepares.
+        self.ahead.try_lock().is_some_and(|state| state.is_of_use && state.ahead.is_low())
+    }
+
     fn prepare(&self) -> Result<()> {
         let mut state = self.ahead.lock();
         if !state.is_of_use || !state.ahead.is_low() {

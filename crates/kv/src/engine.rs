@@ -221,6 +221,11 @@ pub trait Engine: Send + Sync {
     /// As [`commit`](Self::commit).
     fn sync(&self) -> Result<Seq>;
 
+    /// Whether [`prepare`](Self::prepare) has anything to do.
+    fn is_unprepared(&self) -> bool {
+        false
+    }
+
     /// Does ahead what makes the next sync shorter. To be called after a sync was answered.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! A queue of work for threads that do one thing.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -59,18 +58,6 @@ impl<T> Jobs<T> {
             self.changed.wait(&mut state);
         }
         state.queue.drain(..).collect()
-    }
-
-    /// As [`all`](Self::all), but waits at most `patience`: `None` if nothing has come.
-    pub fn all_within(&self, patience: Duration) -> Option<Vec<T>> {
-        let deadline = Instant::now() + patience;
-        let mut state = self.state.lock();
-        while state.queue.is_empty() && !state.is_closed {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return None;
-            }
-        }
-        Some(state.queue.drain(..).collect())
     }
 
     /// Lets the threads end once what is queued is done.

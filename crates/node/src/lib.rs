@@ -11,6 +11,7 @@
 
 mod clock;
 mod control;
+mod engine_sync;
 mod error;
 mod fail_stop;
 mod frames;

@@ -24,6 +24,7 @@ use volume::{Listener, MasterLock, Volume};
 use wire::{FromMaster, ToMaster};
 
 use crate::clock;
+use crate::engine_sync::EngineSync;
 use crate::error::NodeError;
 use crate::fail_stop;
 use crate::frames::{FrameReader, FrameWriter, ReadError, SendError, WhenFull};
@@ -48,13 +49,11 @@ pub(crate) struct Service {
     /// Peers but root must be this user: the owner of the volume.
     owner: u32,
     metrics: Arc<Metrics>,
-    syncs: Jobs<u64>,
+    syncs: EngineSync,
     segment_jobs: Jobs<SegmentJob>,
     keeper: Mutex<()>,
     keeper_woken: Condvar,
     is_stopping: AtomicBool,
-    /// Whether the engine is being synced.
-    is_syncing: AtomicBool,
     held: Mutex<Option<Held>>,
 }
 
@@ -103,12 +102,11 @@ impl Service {
             next_peer: AtomicU64::new(LOCAL.0 + 1),
             owner: owner.uid(),
             metrics: Arc::clone(&shell.metrics),
-            syncs: Jobs::default(),
+            syncs: EngineSync::new(),
             segment_jobs: Jobs::default(),
             keeper: Mutex::default(),
             keeper_woken: Condvar::new(),
             is_stopping: AtomicBool::new(false),
-            is_syncing: AtomicBool::new(false),
             held: Mutex::default(),
         });
         let mut threads = Vec::new();
@@ -133,7 +131,7 @@ impl Service {
         let (service, node, listener) = (Arc::clone(self), Arc::clone(shell), Arc::clone(listener));
         threads.push(spawn("master-accept", move || service.accept(&node, &listener))?);
         let (service, node, engine) = (Arc::clone(self), Arc::clone(shell), Arc::clone(engine));
-        threads.push(spawn("engine-sync", move || service.sync(&node, &*engine))?);
+        threads.push(spawn("engine-sync", move || service.syncs.run(&service, &node, &*engine))?);
         let (service, node) = (Arc::clone(self), Arc::clone(shell));
         threads.push(spawn("master-keeper", move || service.keep(&node))?);
         let (service, node) = (Arc::clone(self), Arc::clone(shell));
@@ -197,7 +195,7 @@ impl Service {
 
     /// Whether the engine is at work: synced, or called by who has the master locked.
     pub fn is_busy(&self) -> bool {
-        self.is_syncing.load(Ordering::Relaxed) || self.master.is_locked()
+        self.syncs.is_under_way() || self.master.is_locked()
     }
 
     /// The node in this process connects.
@@ -441,6 +439,7 @@ impl Service {
                 Ok(message) => {
                     self.tell(peer, message);
                     shell.pump(Work::OfMaster);
+                    self.syncs.wake_if_asked();
                 }
                 Err(error) => return self.refuse(&error, process),
             }
@@ -460,45 +459,27 @@ impl Service {
         }
     }
 
-    /// The thread that syncs the engine. One sync serves all that was asked for when it begins. What tells of it to a later
-    /// opening becomes durable when nobody waits, or when that has not come for long.
-    fn sync(&self, shell: &Shell, engine: &dyn Engine) {
-        let mut unsettled: Option<Instant> = None;
-        loop {
-            let overdue = unsettled.is_some_and(|since| since.elapsed() >= SETTLED_WITHIN);
-            let jobs = match unsettled {
-                None => self.syncs.all(),
-                Some(_) => match (!overdue).then(|| self.syncs.all_within(SETTLED_AFTER)).flatten() {
-                    Some(jobs) => jobs,
-                    None => {
-                        unsettled = None;
-                        if let Err(error) = engine.settle() {
-                            shell.service_failed(format!(
-                                "settling the metadata failed: {}",
-                                describe(&error)
-                            ));
-                        }
-                        continue;
-                    }
-                },
-            };
-            let Some((last, earlier)) = jobs.split_last() else { return };
-            let since = Instant::now();
-            self.is_syncing.store(true, Ordering::Relaxed);
-            let result = engine.sync();
-            self.is_syncing.store(false, Ordering::Relaxed);
-            self.metrics.engine_sync.record(since.elapsed().as_micros() as u64);
-            unsettled.get_or_insert(since);
-            self.with_master(|master, clock| {
-                if let Ok(seq) = &result {
-                    earlier.iter().for_each(|job| master.synced(clock, *job, Ok(*seq)));
-                }
-                // After a failure the master stops; one report is enough.
-                master.synced(clock, *last, result);
-            });
-            shell.pump(Work::OfMaster);
-            // A failure is told to the next who commits.
-            _ = engine.prepare();
+    /// A sync of the engine is over, which these jobs asked for. Outputs wait for [`Shell::pump`].
+    pub fn synced(&self, jobs: &[u64], result: kv::Result<kv::Seq>, took: Duration) {
+        self.metrics.engine_sync.record(took.as_micros() as u64);
+        if fuse::is_reader() {
+            self.metrics.engine_syncs_by_reader.add(1);
+        }
+        let Some((last, earlier)) = jobs.split_last() else { return };
+        self.with_master(|master, clock| {
+            if let Ok(seq) = &result {
+                earlier.iter().for_each(|job| master.synced(clock, *job, Ok(*seq)));
+            }
+            // After a failure the master stops; one report is enough.
+            master.synced(clock, *last, result);
+        });
+    }
+
+    /// A reader of the kernel's requests has done what one asked for but a sync.
+    pub fn sync_put_off(&self, shell: &Shell) {
+        let engine = self.held.lock().as_ref().map(|held| Arc::clone(&held.engine));
+        if let Some(engine) = engine {
+            self.syncs.see_to(self, shell, &*engine);
         }
     }
 
@@ -748,10 +729,6 @@ fn keep_reserve(shell: &Shell) -> bool {
     })
 }
 
-/// How long after a sync without another the witness of it becomes durable, and how long after one when others follow: of what
-/// was synced since then the loss would not be noticed after a loss of power.
-const SETTLED_AFTER: Duration = Duration::from_millis(20);
-const SETTLED_WITHIN: Duration = Duration::from_millis(500);
 /// How long a new connection may take to say hello.
 const PATIENCE_HELLO: Duration = Duration::from_secs(5);
 /// How long before its death a process's connections end, on a machine that is not too busy.

@@ -34,6 +34,7 @@ use volume::Volume;
 use wire::FromMaster;
 
 use crate::clock;
+use crate::engine_sync;
 use crate::fail_stop;
 use crate::jobs::Jobs;
 use crate::leaving::Calls;
@@ -501,6 +502,14 @@ impl Driver for Shell {
             Made::Bulk => self.bulk.push(()),
         }
         result
+    }
+
+    fn handled(&self) {
+        if engine_sync::take_put_off()
+            && let Some(service) = self.service()
+        {
+            service.sync_put_off(self);
+        }
     }
 
     fn spawn(&self, task: Task) {

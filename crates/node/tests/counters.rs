@@ -20,6 +20,7 @@ use volume::FormatOptions;
 const STILL: &[(&str, &str)] = &[
     ("credit_waits_total", "needs limits: `quotas` of holdfast's mounts"),
     ("master_credit_refused_total", "the same"),
+    ("engine_syncs_by_reader_total", "nobody is alone for long: `--test fsyncs`"),
     ("errors_unknown_total", "nothing fails"),
     ("fuse_reader_moves_total", "callers are where the scheduler has them"),
     ("fuse_reader_rescues_total", "the reader gets a CPU in time, mostly"),

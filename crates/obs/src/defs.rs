@@ -259,6 +259,8 @@ metrics! {
             "Commits to the metadata engine.";
         engine_sync: Histogram, "engine_sync_duration_seconds", Histogram, Seconds, Stable,
             "Time of one sync of the metadata engine.";
+        engine_syncs_by_reader: Counter, "engine_syncs_by_reader_total", Counter, Count, Experimental,
+            "Of those, how many the thread that reads requests made itself, for a caller who was alone.";
         metadata_damaged: Counter, "metadata_damaged_total", Counter, Count, Stable,
             "Damaged records that the master on this node found.";
         checksum_failures: Counter, "checksum_failures_total", Counter, Count, Stable,

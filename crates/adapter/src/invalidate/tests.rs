@@ -430,14 +430,26 @@ fn pages_are_taken_back_before_a_write_is_answered_but_do_not_hang_it() {
     let answer = |sender: std::sync::mpsc::Sender<Vec<String>>, kernel: Arc<FakeKernel>| {
         Box::new(move || _ = sender.send(kernel.begun()))
     };
-    bench.invalidator.pages(Ino(3), &spans, answer(sender.clone(), bench.kernel.clone()));
+    let later = PageSpan { start: 5, end: 105 };
+    bench.invalidator.pages(Ino(3), &spans, answer(sender.clone(), bench.kernel.clone()), &[later]);
     assert_eq!(receiver.recv_timeout(LONG).unwrap(), ["inode 3 0 4096", "inode 3 12288 8192"]);
+    bench.kernel.wait_for("inode 3 5 100");
 
     bench.kernel.block("inode 4 0 4096");
-    bench.invalidator.pages(Ino(4), &spans[..1], answer(sender, bench.kernel.clone()));
+    bench.invalidator.pages(Ino(4), &spans[..1], answer(sender.clone(), bench.kernel.clone()), &[]);
     receiver.recv_timeout(LONG).unwrap();
     bench.pass(1);
     bench.kernel.unblock("inode 4 0 4096");
+
+    // Nor do other pages, though as many are stuck as may be.
+    for ino in 10..20 {
+        bench.kernel.block(&format!("inode {ino} 0 1"));
+        bench.invalidator.range(Ino(ino), 0, 1, None);
+    }
+    bench.invalidator.pages(Ino(5), &spans[..1], answer(sender, bench.kernel.clone()), &[]);
+    let begun = receiver.recv_timeout(LONG).unwrap();
+    assert!(begun.iter().any(|call| call == "inode 5 0 4096"), "{begun:?}");
+    (10..20).for_each(|ino| bench.kernel.unblock(&format!("inode {ino} 0 1")));
 }
 
 #[test]
