@@ -43,6 +43,8 @@ pub struct SegmentWriter {
     left: Vec<SegmentId>,
     /// Unsynced writes that are kept nowhere else, by file and sequence.
     fresh: BTreeMap<Ino, BTreeMap<u64, Extent>>,
+    /// The last write, if it was small: most likely the one to be kept elsewhere next.
+    last: Option<Redo>,
     /// Unsynced writes of which a [`Redo`] was taken: sequence, and places of what was.
     redone: BTreeMap<u64, Vec<(SegmentId, u64)>>,
     /// Segments in use whose header is durable, in place or by a redo.
@@ -181,6 +183,7 @@ impl SegmentWriter {
             sequence: 0,
             left: Vec::new(),
             fresh: BTreeMap::new(),
+            last: None,
             redone: BTreeMap::new(),
             headed: BTreeSet::new(),
             redone_bytes: 0,
@@ -338,6 +341,15 @@ impl SegmentWriter {
         }
         let mut redos = Vec::with_capacity(places.len());
         for (_, segment, place) in &places {
+            let is_it = |last: &mut Redo| {
+                last.segment == *segment
+                    && last.offset == place.start
+                    && last.bytes.len() as u64 == place.end - place.start
+            };
+            if let Some(last) = self.last.take_if(is_it) {
+                redos.push(last);
+                continue;
+            }
             let mut bytes = vec![0; (place.end - place.start) as usize];
             let parts = &mut [IoSliceMut::new(&mut bytes)];
             self.store.read_at(*segment, place.start, parts).ok()?;
@@ -453,6 +465,12 @@ impl SegmentWriter {
             }
         }
 
+        let is_small = next_run(end) - start <= LAST_KEPT;
+        self.last = is_small.then(|| {
+            let mut bytes = Vec::with_capacity((next_run(end) - start) as usize);
+            parts.iter().for_each(|part| bytes.extend_from_slice(part));
+            Redo { segment, offset: start, bytes }
+        });
         self.open = Some(OpenSegment { segment, len: next_run(end) });
         self.sequence = sequence;
         self.unsynced_bytes += u64::from(len);
@@ -657,6 +675,8 @@ const fn data_offset(at: u64) -> u64 {
 
 /// Numbers of segments that are not used ahead.
 const READY_KEPT: usize = 2;
+/// Bytes of the last write that are remembered, at most.
+const LAST_KEPT: u64 = 16 << 10;
 
 /// Shortest segment a writer can be set to, in bytes.
 pub const SEGMENT_LEN_MIN: u64 = 4096;

@@ -19,7 +19,8 @@ use std::{
 };
 
 use kv::{EngineError, Mark, RESERVED_KEY, Reserved, Result, Seq};
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{Access, AtFlags, StatxFlags, accessat, statx};
+use rustix::io::Errno;
 
 /// What the journals of a volume hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -344,18 +345,6 @@ const TAG_END: u8 = 3;
 /// Bytes that are written again at once.
 const STORED_AT_ONCE: u64 = 1 << 20;
 
-/// Whether the journal `id`, open as `file`, is the newest. fjall numbers them without holes and removes the oldest first: as long as
-/// this one has its name, the next is there if it was ever begun.
-///
-/// Asks for no times of the file: once somebody has seen them, the kernel gives the next write times of its own, and on some file
-/// systems a sync then has the inode to write besides.
-fn is_newest(dir: &Path, id: u64, file: &File) -> bool {
-    let links = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK);
-    let is_named = links.is_ok_and(|found| found.stx_nlink > 0);
-    let next = id.checked_add(1).map(|next| dir.join(format!("{next}.jnl")));
-    is_named && next.is_some_and(|next| matches!(next.try_exists(), Ok(false)))
-}
-
 /// Syncs the journal that fjall writes now, without fjall's lock.
 ///
 /// fjall syncs a journal before it starts the next, and creates that one durably before it writes to it. So the
@@ -364,7 +353,49 @@ fn is_newest(dir: &Path, id: u64, file: &File) -> bool {
 #[derive(Debug)]
 pub(crate) struct JournalSync {
     dir: PathBuf,
-    open: Option<(u64, File)>,
+    open: Option<Newest>,
+}
+
+/// The newest journal when it was last looked for.
+#[derive(Debug)]
+struct Newest {
+    id: u64,
+    file: File,
+    /// Where it lies, and the name of the one after it.
+    dir: File,
+    next: String,
+}
+
+impl Newest {
+    /// `None` if it is gone.
+    fn open(dir: &Path, id: u64) -> io::Result<Option<Self>> {
+        let file = match File::open(path_of(dir, id)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let next = id.checked_add(1).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(Some(Self { id, file, dir: File::open(dir)?, next: format!("{next}.jnl") }))
+    }
+
+    /// Whether it still is. fjall numbers journals without holes and removes the oldest first: as long as this one has its name, the next is
+    /// there if it was ever begun.
+    ///
+    /// Asks for no times of the file: once somebody has seen them, the kernel gives the next write times of its own, and on some file
+    /// systems a sync then has the inode to write besides.
+    fn is_newest(&self) -> bool {
+        let links = statx(&self.file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK);
+        links.is_ok_and(|found| found.stx_nlink > 0)
+            && accessat(&self.dir, &*self.next, Access::EXISTS, AtFlags::empty()) == Err(Errno::NOENT)
+    }
+
+    fn sync(&self, dir: &Path) -> Result<()> {
+        let fail = |source| EngineError::write("syncing the journal", path_of(dir, self.id), source);
+        self.file.sync_data().map_err(fail)
+    }
+}
+
+fn path_of(dir: &Path, id: u64) -> PathBuf {
+    dir.join(format!("{id}.jnl"))
 }
 
 impl JournalSync {
@@ -378,31 +409,22 @@ impl JournalSync {
     ///
     /// `Full`, `Io` where the system cannot write; `Corrupt` where no journal is there.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        if let Some((id, file)) = &self.open
-            && is_newest(&self.dir, *id, file)
-        {
-            let path = self.dir.join(format!("{id}.jnl"));
-            return file
-                .sync_data()
-                .map_err(|source| EngineError::write("syncing the journal", &path, source));
+        if let Some(newest) = self.open.as_ref().filter(|newest| newest.is_newest()) {
+            return newest.sync(&self.dir);
         }
         loop {
             let Some((id, path)) = list(&self.dir)?.pop() else {
                 return Err(EngineError::corrupt("no journal", &self.dir));
             };
-            let fail = |source| EngineError::write("syncing the journal", &path, source);
-            if self.open.as_ref().is_none_or(|(open, _)| *open != id) {
-                match File::open(&path) {
-                    Ok(file) => self.open = Some((id, file)),
-                    // Sealed, flushed and deleted meanwhile: look again for the newest.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(error) => return Err(fail(error)),
-                }
+            if let Some(newest) = self.open.as_ref().filter(|newest| newest.id == id) {
+                return newest.sync(&self.dir);
             }
-            return match &self.open {
-                Some((_, file)) => file.sync_data().map_err(fail),
-                None => Ok(()),
-            };
+            let opened = Newest::open(&self.dir, id);
+            match opened.map_err(|source| EngineError::write("syncing the journal", &path, source))? {
+                Some(newest) => self.open = Some(newest),
+                // Sealed, flushed and deleted meanwhile: look again for the newest.
+                None => continue,
+            }
         }
     }
 }
