@@ -323,6 +323,10 @@ impl Place {
         if !self.is_risen && self.shared.is_back.load(Ordering::SeqCst) {
             self.is_risen = true;
             _ = set_policy(None, SCHED_OTHER);
+            // Its caller waits here, and what it waits for may have it wake elsewhere.
+            if !self.shared.is_bound() {
+                _ = self.shared.bind(rustix::thread::gettid(), sched_getcpu());
+            }
         }
     }
 
@@ -416,6 +420,10 @@ impl Shared {
         sched_setaffinity(Some(reader), &there)?;
         *kept = Some(allowed);
         Ok(())
+    }
+
+    fn is_bound(&self) -> bool {
+        self.allowed.lock().is_some()
     }
 
     /// Gives the reader, the calling thread without one, its CPUs and its policy back.
@@ -666,13 +674,13 @@ mod tests {
         }
     }
 
-    /// Waits until the watch has taken note that the reader is not back any more.
-    fn wait_until_forgotten() {
+    /// Waits until the watch has taken note that the reader is not back any more, and let it go.
+    fn wait_until_free(allowed: &CpuSet) {
         let is_back = || {
             PLACE.with_borrow(|place| place.as_ref().is_some_and(|p| p.shared.is_back.load(Ordering::SeqCst)))
         };
         let start = Instant::now();
-        while is_back() {
+        while is_back() || sched_getaffinity(None).expect("known") != *allowed {
             assert!(start.elapsed() < Duration::from_secs(10), "nobody helps");
             std::thread::yield_now();
         }
@@ -745,14 +753,16 @@ mod tests {
     #[test]
     fn a_reader_that_rises_steps_back_with_its_next_answer() {
         placed(|| {
+            let allowed = sched_getaffinity(None).expect("known");
             rise();
             assert_eq!(policy(), SCHED_OTHER);
             serve(|| ());
             rise();
             assert_eq!(policy(), SCHED_OTHER, "it waits for something");
+            assert_eq!(sched_getaffinity(None).expect("known").count(), 1, "where its caller waits");
             answering(100, || assert_eq!(policy(), SCHED_IDLE));
             rise();
-            wait_until_forgotten();
+            wait_until_free(&allowed);
             answering(100, || assert_eq!(policy(), SCHED_IDLE, "the watch has helped meanwhile"));
         });
     }
