@@ -71,10 +71,8 @@ pub(crate) fn invalidate<D: Driver>(driver: &D, shape: WriteShape, placed: Place
 }
 
 fn wrong(shape: WriteShape, placed: Placed) -> impl Iterator<Item = PageSpan> {
-    let len = u64::from(placed.len);
     let at = [Some(shape.offset), placed.moved_to].into_iter().flatten();
-    at.map(move |start| PageSpan { start, end: start.saturating_add(len) })
-        .filter(|span| span.start < span.end)
+    at.filter(move |_| placed.len > 0).map(move |start| covering(start, placed.len))
 }
 
 /// Of the pages that a cached write to `offset` leaves wrong, those that it does not keep locked: what was read since it came; and if
