@@ -114,6 +114,22 @@ fn make_tree(root: &Path, dirs: usize, files: usize) -> usize {
     1 + dirs.div_ceil(100) + dirs + dirs * files
 }
 
+/// Who looks at a file in each of the directories beside one another is brought these in advance, and not those of their neighbours.
+#[test]
+fn looking_into_all_directories_of_one_brings_no_others() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (_master, b, c) = (scratch.mount("a"), scratch.mount("b"), scratch.mount("c"));
+    make_tree(&b.path("tree"), 1000, 10);
+    quiet(&b);
+    let before = messages(&c);
+    for dir in 300..400 {
+        fs::metadata(c.path(&format!("tree/g3/d{dir}/f7"))).unwrap();
+    }
+    let (spent, held) = (messages(&c) - before, c.stat("tokens_held"));
+    assert!(spent < 60, "{spent} messages to look into a hundred directories");
+    assert!(held < 120, "{held} tokens held after a look into a hundred directories");
+}
+
 /// The first walk of a tree that the other node made, and walks of a tree that the kernel knows.
 #[test]
 fn walking_costs_less_than_a_message_or_request_for_a_hundred_inodes() {

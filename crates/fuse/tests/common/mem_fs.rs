@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse::{
@@ -39,6 +39,8 @@ pub struct MemFs {
     pub ttl_seconds: AtomicU64,
     /// FOPEN_* of OPEN and CREATE.
     pub open_flags: AtomicU32,
+    /// Backing file of what is opened with PASSTHROUGH.
+    pub backing_id: AtomicI32,
     /// FOPEN_* of OPENDIR.
     pub opendir_flags: AtomicU32,
     /// OPENDIR is answered ENOSYS.
@@ -90,6 +92,7 @@ impl Default for MemFs {
             marked: Mutex::default(),
             ttl_seconds: AtomicU64::new(u64::MAX),
             open_flags: AtomicU32::new(OpenReplyFlags::KEEP_CACHE.bits()),
+            backing_id: AtomicI32::new(0),
             opendir_flags: AtomicU32::new(OpenReplyFlags::CACHE_DIR.union(OpenReplyFlags::KEEP_CACHE).bits()),
             no_opendir: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
@@ -421,7 +424,9 @@ impl MemFs {
 
     fn opened(&self) -> Opened {
         let flags = OpenReplyFlags::from_bits(self.open_flags.load(Ordering::Relaxed));
-        Opened { fh: 1, flags, backing_id: 0 }
+        let is_passed_through = flags.contains(OpenReplyFlags::PASSTHROUGH);
+        let backing_id = if is_passed_through { self.backing_id.load(Ordering::Relaxed) } else { 0 };
+        Opened { fh: 1, flags, backing_id }
     }
 
     fn set_attr(&self, ino: u64, change: &Setattr) {
