@@ -43,7 +43,7 @@ fn mount<H: Handler + 'static>(handler: impl FnOnce(&Session) -> H) -> Option<Mo
     let directory = std::env::temp_dir().join(format!("adapter-test-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let options = MountOptions {
-        fsname: "adapter".to_owned(),
+        fsname: "adapter".into(),
         subtype: "test".to_owned(),
         flags: MountFlags::NODEV | MountFlags::NOATIME,
         method: MountMethod::Auto,

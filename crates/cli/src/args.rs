@@ -112,7 +112,7 @@ pub struct UmountArgs {
     /// The mount point
     pub mountpoint: PathBuf,
     /// Longest time to wait for the flush
-    #[arg(long, value_name = "SEC", default_value_t = 300)]
+    #[arg(long, value_name = "SEC", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=YEAR_SECS))]
     pub timeout: u64,
 }
 
@@ -652,14 +652,22 @@ fn layer(text: &str) -> Result<probe::bench::Layer, String> {
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let parsed = units::parse_seconds(text).filter(|interval| !interval.is_zero());
-    parsed.ok_or_else(|| "expected seconds above zero, like 1 or 0.5".to_owned())
+    let parsed = units::parse_seconds(text).filter(is_a_time);
+    parsed.ok_or_else(|| "expected seconds above zero, like 1 or 0.5, and no more than a year".to_owned())
 }
 
 fn time(text: &str) -> Result<std::time::Duration, String> {
-    let parsed = probe::parse_duration(text).filter(|time| !time.is_zero());
-    parsed.ok_or_else(|| "expected a time above zero, like 3s, 500ms or 2m".to_owned())
+    let parsed = probe::parse_duration(text).filter(is_a_time);
+    parsed
+        .ok_or_else(|| "expected a time above zero, like 3s, 500ms or 2m, and no more than a year".to_owned())
 }
+
+/// Whether somebody can wait for so long: clocks end somewhere.
+fn is_a_time(time: &std::time::Duration) -> bool {
+    !time.is_zero() && time.as_secs() <= YEAR_SECS
+}
+
+const YEAR_SECS: u64 = 366 * 86_400;
 
 fn scale(text: &str) -> Result<f64, String> {
     let parsed = text.parse().ok().filter(|scale| (0.0001..=100.0).contains(scale));

@@ -214,7 +214,7 @@ fn fusermount_mounts_and_unmounts() {
         return;
     }
     let options = MountOptions {
-        fsname: "a,b".to_owned(),
+        fsname: "a,b".into(),
         subtype: "memfs".to_owned(),
         flags: MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME,
         method: MountMethod::Fusermount,

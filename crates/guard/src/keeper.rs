@@ -188,6 +188,7 @@ impl Inner {
         command.arg0("holdfast").args(&self.command.args).current_dir("/");
         // Nothing that whoever started the node may wait for the end of.
         command.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(Stdio::null());
+        let kept = socket.try_clone()?;
         let mut child = command.spawn()?;
         // The other end of the socket is the child's alone now.
         drop(command);
@@ -197,7 +198,7 @@ impl Inner {
                 if let Some(connection) = &state.held {
                     tell_held(&socket, connection);
                 }
-                state.socket = Some(socket.try_clone()?);
+                state.socket = Some(kept);
                 drop(state);
                 Ok(Running { child, socket })
             }

@@ -155,7 +155,7 @@ fn stat(shell: &Shell) -> Json {
     let mut document = shell.metrics.snapshot().to_json();
     document["uptime_seconds"] = json!(shell.started.elapsed().as_secs_f64());
     document["version"] = json!(env!("CARGO_PKG_VERSION"));
-    document["volume"] = json!(shell.volume.path());
+    document["volume"] = json!(shell.volume.path().to_string_lossy());
     document["node"] = json!(shell.with_core(|core, _| core.snapshot()).node.0);
     if let Some(identity) = shell.identity.get() {
         document["mountpoint"] = json!(identity.mountpoint);

@@ -46,19 +46,31 @@ use crate::utab::UtabLine;
 /// everything that was written reached the volume.
 pub fn mount(request: MountRequest, ready: Box<dyn FnOnce()>) -> Result<(), NodeError> {
     let signals = Arc::new(Signals::block().map_err(|source| NodeError::io("block signals", source))?);
-    raise_file_limit();
+    raise_limits();
     check_mountpoint(&request.mountpoint)?;
     Node::start(&request, signals)?.serve(ready)
 }
 
-/// Tables of metadata, segments and connections stay open: the 1,024 files that a shell allows are too few for a large volume.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(FILES_OPEN, |most| most.min(FILES_OPEN));
-    if limit.current.is_some_and(|current| current < wanted)
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
-    {
-        log::warn!("the limit of open files stays at {:?}: {error}", limit.current);
+/// A node outlives the shell that it was mounted from, and is not held to what that may use. Tables of metadata, segments and connections
+/// stay open: the 1,024 files that a shell allows are too few for a large volume.
+fn raise_limits() {
+    raise_limit(Resource::Nofile, "open files", Some(FILES_OPEN));
+    raise_limit(Resource::Fsize, "the length of files", None);
+    raise_limit(Resource::Cpu, "the time on a processor", None);
+}
+
+/// Raises a limit to `wanted`, `None` for none at all, or as far as this process may.
+fn raise_limit(resource: Resource, what: &str, wanted: Option<u64>) {
+    let limit = getrlimit(resource);
+    let is_enough = |has: Option<u64>| has.is_none_or(|has| wanted.is_some_and(|wanted| has >= wanted));
+    if is_enough(limit.current) {
+        return;
+    }
+    let most = if is_enough(limit.maximum) { limit.maximum } else { wanted };
+    let raised = setrlimit(resource, Rlimit { current: wanted, maximum: most })
+        .or_else(|_| setrlimit(resource, Rlimit { current: limit.maximum, ..limit }));
+    if let Err(error) = raised {
+        log::warn!("the limit of {what} stays at {:?}: {error}", limit.current);
     }
 }
 
@@ -272,7 +284,7 @@ impl Node {
     fn mount_options(&self) -> fuse::mount::MountOptions {
         let options = &self.shell.options;
         fuse::mount::MountOptions {
-            fsname: self.shell.volume.path().to_string_lossy().into_owned(),
+            fsname: self.shell.volume.path().as_os_str().to_owned(),
             subtype: "holdfast".to_owned(),
             allow_other: options.allow_other,
             default_permissions: options.default_permissions,

@@ -18,20 +18,22 @@ use crate::shell::Shell;
 /// he has gone, and when the node ends.
 pub(crate) fn scrub(shell: &Shell, stream: &mut UnixStream, bytes_per_second: u64) -> io::Result<Json> {
     let Some((service, engine)) = engine_of(shell) else { return Ok(no_master()) };
-    let goes_on = || !shell.is_stopping() && !service.is_stopping();
     yield_to_others();
     let mut pacer = Pacer::new(Some(bytes_per_second));
     let (mut told, mut broken) = (Instant::now(), None);
+    let mut goes_on = || {
+        if told.elapsed() >= PAUSE_HOPE && broken.is_none() {
+            told = Instant::now();
+            broken = stream.write_all(b" ").err();
+        }
+        broken.is_none() && !shell.is_stopping() && !service.is_stopping()
+    };
     let pace = &mut |bytes| {
         pacer.wait_after(bytes, |time| {
             shell.pause(time.min(PAUSE_LOOK));
             goes_on()
         });
-        if told.elapsed() >= PAUSE_HOPE {
-            told = Instant::now();
-            broken = stream.write_all(b" ").err();
-        }
-        broken.is_none() && goes_on()
+        goes_on()
     };
     let scrubbed = check::scrub(&*engine, &*shell.store, Neighbours::Live, pace);
     if let Some(error) = broken {

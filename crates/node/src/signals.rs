@@ -26,8 +26,11 @@ pub(crate) enum Signalled {
 
 impl Signals {
     /// Blocks the signals in the calling thread. Call it before any other thread is started.
+    ///
+    /// SIGXFSZ too, which nobody waits for: a write beyond a limit that could not be raised fails, rather than to end the node.
     pub fn block() -> io::Result<Self> {
         let signals = blocked_signals(&[SIGHUP, SIGINT, SIGTERM])?;
+        drop(blocked_signals(&[SIGXFSZ])?);
         Ok(Self { signals, stop: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
@@ -112,6 +115,7 @@ fn blocked_signals(signals: &[i32]) -> io::Result<OwnedFd> {
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
+const SIGXFSZ: i32 = 25;
 const SIG_BLOCK: i32 = 0;
 const SFD_CLOEXEC: i32 = 0o2_000_000;
 /// Length of `struct signalfd_siginfo`.

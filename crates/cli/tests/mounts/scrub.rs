@@ -115,7 +115,9 @@ fn a_scrub_takes_no_change_for_damage_and_ends_with_the_mount() {
     // One that would take minutes keeps nobody from unmounting.
     let mut slow =
         lab.command(crate::lab::BINARY).args(["scrub", "vol", "--rate", "0.01"]).spawn().expect("started");
-    std::thread::sleep(Duration::from_millis(700));
+    // Longer than who asks waits for a sign of life.
+    std::thread::sleep(Duration::from_millis(6500));
+    assert_eq!(slow.try_wait().expect("looked at"), None, "it was given up");
     let since = Instant::now();
     a.unmount(&lab);
     assert!(since.elapsed() < Duration::from_secs(5), "unmounting took {:?}", since.elapsed());

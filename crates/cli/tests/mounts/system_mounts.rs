@@ -238,3 +238,45 @@ fn a_signal_ends_a_mount_that_waits_for_its_master() {
     lab.sh("! grep -q \"$PWD/b \" /proc/mounts").expect_success();
     master.unmount(&lab);
 }
+
+#[test]
+fn a_node_is_not_held_to_what_the_shell_may_use_that_it_was_mounted_from() {
+    let Some(lab) = Lab::new() else { return };
+    lab.sh_apart(LIMITED_SESSION).expect_success();
+}
+
+/// Half a MiB of a file and some seconds of a processor, which may be raised; then 1 GiB, which perhaps may not: what cannot be
+/// mounted leaves nothing.
+const LIMITED_SESSION: &str = r#"
+mkdir a
+(ulimit -S -f 1024; ulimit -S -t 10; "$HOLDFAST" mount vol a)
+head -c 100M /dev/zero > a/f
+pid=$("$HOLDFAST" status vol --json | sed -n 's/.*"master_pid": \([0-9]*\).*/\1/p')
+grep -E 'Max (cpu time|file size) +unlimited' "/proc/$pid/limits" | wc -l | grep -qx 2
+"$HOLDFAST" umount a
+"$HOLDFAST" mount vol a
+[ "$(stat -c %s a/f)" = 104857600 ]
+"$HOLDFAST" umount a
+(ulimit -f 2097152; "$HOLDFAST" mount vol a 2> said) && "$HOLDFAST" umount a || grep 'File too large' said
+! grep " $PWD/a " /proc/mounts
+"#;
+
+#[test]
+fn a_volume_may_have_any_name() {
+    let Some(lab) = Lab::without_volume() else { return };
+    lab.sh_apart(NAMED_SESSION).expect_success();
+}
+
+/// A name in Latin-1, with what mount tables escape.
+const NAMED_SESSION: &str = r#"
+vol=$(printf 'd\351p\303\264t, \\044')
+mkdir a
+"$HOLDFAST" format "$vol"
+"$HOLDFAST" mount "$vol" a
+echo 1 > a/f
+"$HOLDFAST" stat a > /dev/null
+"$HOLDFAST" umount a
+"$HOLDFAST" mount "$vol" a
+[ "$(cat a/f)" = 1 ]
+"$HOLDFAST" umount a
+"#;

@@ -49,7 +49,7 @@ impl SlowDisk {
         let state = State { bytes: vec![7; len], reads: 0, trouble: Trouble::None };
         let server = Arc::new(Server { state: Mutex::new(state), changed: Condvar::new() });
         let options = MountOptions {
-            fsname: "slow-disk".to_owned(),
+            fsname: "slow-disk".into(),
             subtype: "slowdisk".to_owned(),
             allow_other: true,
             default_permissions: true,

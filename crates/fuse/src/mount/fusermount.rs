@@ -1,8 +1,10 @@
 //! Mounting without privileges, through the setuid program `fusermount3`.
 
+use std::ffi::OsString;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -77,23 +79,27 @@ fn receive_device(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Returns the argument of `-o`.
-fn option_list(options: &MountOptions) -> String {
-    let mut list = vec![format!("fsname={}", escape(&options.fsname))];
+fn option_list(options: &MountOptions) -> OsString {
+    let mut list = [b"fsname=", &*escape(options.fsname.as_bytes())].concat();
+    let mut add = |option: &[u8]| list.extend([b",", option].concat());
     if !options.subtype.is_empty() {
-        list.push(format!("subtype={}", escape(&options.subtype)));
+        add(&[b"subtype=", &*escape(options.subtype.as_bytes())].concat());
     }
-    list.extend(shared_options(options));
+    for option in shared_options(options) {
+        add(option.as_bytes());
+    }
     for (flag, name) in FLAG_NAMES {
         if options.flags.contains(*flag) {
-            list.push((*name).to_owned());
+            add(name.as_bytes());
         }
     }
-    list.join(",")
+    OsString::from_vec(list)
 }
 
 /// `fusermount3` takes a comma or backslash in a value after a backslash.
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace(',', "\\,")
+fn escape(value: &[u8]) -> Vec<u8> {
+    let escaped = |byte: &u8| matches!(byte, b'\\' | b',').then_some(b'\\').into_iter().chain([*byte]);
+    value.iter().flat_map(escaped).collect()
 }
 
 const PROGRAM: &str = "fusermount3";
@@ -118,7 +124,7 @@ mod tests {
     #[test]
     fn option_values_are_escaped() {
         let options = MountOptions {
-            fsname: "a,b\\c".to_owned(),
+            fsname: OsString::from_vec(b"a,b\\c\xe9".to_vec()),
             subtype: "some".to_owned(),
             allow_other: true,
             flags: MountFlags::RDONLY,
@@ -126,7 +132,9 @@ mod tests {
         };
         assert_eq!(
             option_list(&options),
-            "fsname=a\\,b\\\\c,subtype=some,allow_other,default_permissions,ro"
+            OsString::from_vec(
+                b"fsname=a\\,b\\\\c\xe9,subtype=some,allow_other,default_permissions,ro".to_vec()
+            )
         );
     }
 }

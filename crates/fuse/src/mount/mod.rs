@@ -4,7 +4,7 @@ mod fusermount;
 mod kernel_file;
 mod mountinfo;
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,7 +23,7 @@ pub use rustix::mount::MountFlags;
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Source shown in the mount table.
-    pub fsname: String,
+    pub fsname: OsString,
     /// Type shown in the mount table is `fuse.<subtype>`.
     pub subtype: String,
     /// Other users than the mounting one may use it.
@@ -138,7 +138,7 @@ pub enum MountError {
 impl Default for MountOptions {
     fn default() -> Self {
         Self {
-            fsname: "fuse".to_owned(),
+            fsname: "fuse".into(),
             subtype: String::new(),
             allow_other: false,
             default_permissions: true,

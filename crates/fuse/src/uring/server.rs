@@ -148,9 +148,17 @@ impl Server {
     fn serve<H: Handler + ?Sized>(&mut self, handler: &H, dialect: Dialect) -> io::Result<()> {
         self.begin()?;
         // What is refused is completed at once.
-        match self.done.iter().filter(|(_, result)| *result < 0).count() < self.alive {
-            true => self.shared.on_registered(),
-            false => self.shared.on_failed(),
+        let refused = self.done.iter().filter(|(_, result)| *result < 0);
+        if refused.clone().count() < self.alive {
+            self.shared.on_registered();
+        } else {
+            self.shared.on_failed();
+            let errno = refused.last().map_or(Errno::IO, |(_, result)| Errno::from_raw_os_error(-result));
+            if !is_gone(errno) {
+                // The kernel has agreed to rings and waits for all of them: nobody would be answered.
+                log::error!("the kernel has refused all first entries of ring {}", self.qid);
+                return Err(errno.into());
+            }
         }
         while !self.is_stopped {
             self.turn(handler, dialect)?;
@@ -371,8 +379,7 @@ impl Server {
     /// The kernel has given an entry up. Fails if it should not have.
     fn on_failed_entry(&mut self, result: i32) -> io::Result<()> {
         match Errno::from_raw_os_error(-result) {
-            // The mount has gone, or is going.
-            Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED | Errno::NODEV => {}
+            errno if is_gone(errno) => {}
             // The request was aborted while it was answered.
             Errno::NOENT => self.ring.channel.counters.on_reply_lost(),
             Errno::NOMEM => {
@@ -586,6 +593,11 @@ impl Drop for Server {
             self.ring.channel.abort();
         }
     }
+}
+
+/// Whether the kernel says that the mount has gone, or is going.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED | Errno::NODEV)
 }
 
 /// Tries to register an entry by a ring of its own, and returns what the kernel says. The entry has no memory: it would be refused.

@@ -54,7 +54,7 @@ pub fn mount_with(fs: MemFs, config: &Config) -> Option<Mounted> {
 
 fn options() -> MountOptions {
     MountOptions {
-        fsname: "volume,with comma".to_owned(),
+        fsname: "volume,with comma".into(),
         subtype: "memfs".to_owned(),
         allow_other: true,
         flags: MountFlags::NODEV | MountFlags::NOATIME,

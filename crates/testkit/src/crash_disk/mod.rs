@@ -53,7 +53,7 @@ impl CrashDisk {
     pub fn mount(at: &Path, start: Image, total_bytes: u64) -> io::Result<Self> {
         let server = Arc::new(Server::new(&start, total_bytes));
         let options = MountOptions {
-            fsname: "crash-disk".to_owned(),
+            fsname: "crash-disk".into(),
             subtype: "crashdisk".to_owned(),
             allow_other: true,
             default_permissions: true,
