@@ -157,7 +157,9 @@ impl Core {
         let known = self.known.note(attr.ino);
         known.count_lookup();
         known.set_place(place);
-        known.attr_out |= keep_attr == Keep::Yes;
+        if keep_attr == Keep::Yes {
+            known.note_attr_out();
+        }
         Entry { attr, keep_name, keep_attr }
     }
 
@@ -178,7 +180,9 @@ impl Core {
         if known.place() == Place::Unknown {
             known.set_place(Place::Own);
         }
-        known.attr_out |= keep_attr == Keep::Yes;
+        if keep_attr == Keep::Yes {
+            known.note_attr_out();
+        }
         self.note_out(ino);
         Ok(Entry { attr, keep_name: Keep::No, keep_attr })
     }
@@ -232,11 +236,11 @@ impl Core {
             if let Some(dir) = self.cache.dirs.get_mut(&ino) {
                 dir.kernel_has = dir.kernel_has.max(KernelHas::Attributes);
             }
-            if let Some(known) = self.known.get_mut(&ino)
-                && std::mem::replace(&mut known.attr_out, true)
-                && attr.kind != FileKind::Directory
-            {
-                self.asked_again_at = Some(self.clock.now);
+            if let Some(known) = self.known.get_mut(&ino) {
+                if known.attr_out() && attr.kind != FileKind::Directory {
+                    self.asked_again_at = Some(self.clock.now);
+                }
+                known.note_attr_out();
             }
         }
         Ok(Reply::Attr(attr, keep))
@@ -400,7 +404,15 @@ impl Core {
         if size.is_some() && set.kill_privileges.is_none() && self.has_capability(ino) {
             self.drop_capability(ino, progress)?;
         }
-        if *set != AttrSet::default() {
+        // Nothing is waited for where nothing is taken: while a truncation waits the kernel writes nothing back, which a right that is
+        // being given back may be waiting for.
+        let kills_alone = AttrSet { kill_privileges: set.kill_privileges.clone(), ..AttrSet::default() };
+        let takes_nothing = size.is_some()
+            && *set == kills_alone
+            && progress.ship.is_none()
+            && self.mode_for_write(ino)?.is_some_and(|mode| mode & 0o6000 == 0)
+            && !self.has_capability(ino);
+        if *set != AttrSet::default() && !takes_nothing {
             self.set_attributes(ino, set, progress)?;
         }
         let (attr, keep) = self.attr_of(ino, progress)?;
@@ -411,7 +423,7 @@ impl Core {
         if keep == Keep::Yes
             && let Some(known) = self.known.get_mut(&ino)
         {
-            known.attr_out = true;
+            known.note_attr_out();
             self.note_out(ino);
         }
         if size.is_some() {

@@ -177,14 +177,15 @@ impl Core {
         let known = self.known.note(ino);
         let uses = known.uses_mut();
         uses.reads.note(range, time);
-        uses.read_while_dropping = true;
+        uses.read_at = time;
     }
 
     /// The kernel is given pages of `ino`.
     pub(crate) fn note_served(&mut self, ino: Ino) {
+        let time = self.number();
         let known = self.known.note(ino);
         known.pages_out = true;
-        known.uses_mut().served_while_dropping = true;
+        known.uses_mut().served_at = time;
         self.note_out(ino);
     }
 

@@ -81,7 +81,7 @@ impl Core {
                     list.push(Invalidation::Pages { ino });
                     pages.push(ino);
                 }
-                Some(known) if known.attr_out => {
+                Some(known) if known.attr_out() => {
                     list.extend(self.name_on_its_way(ino));
                     list.push(Invalidation::Attr { ino });
                 }
@@ -210,7 +210,7 @@ impl Core {
         let seat = self.seat_on_its_way(ino);
         let dir = self.cache.dirs.get_mut(&ino);
         let kernel_has = dir.map(|dir| std::mem::take(&mut dir.kernel_has)).unwrap_or_default();
-        let has_attr = self.known.get_mut(&ino).is_some_and(|known| std::mem::take(&mut known.attr_out));
+        let has_attr = self.known.get_mut(&ino).is_some_and(Known::take_attr_out);
         let own = match kernel_has {
             KernelHas::Listing => Some(Invalidation::Directory { ino }),
             KernelHas::Attributes => Some(Invalidation::Attr { ino }),

@@ -26,7 +26,7 @@ pub struct Known {
     slot: u32,
     place: PackedPlace,
     /// Whether the kernel may keep its attributes.
-    pub attr_out: bool,
+    attr: Attributes,
     /// Whether the kernel may have pages of it.
     pub pages_out: bool,
     /// Whether the master knows that it is open here (OP).
@@ -71,10 +71,10 @@ pub struct Uses {
     pub(crate) reads: Reads,
     /// Content written here was lost: what writers are told until the last of them closes.
     pub lost: Option<FsError>,
-    /// Reads and writes served since its pages began to be taken back.
-    pub served_while_dropping: bool,
-    /// Whether a read was among them.
-    pub read_while_dropping: bool,
+    /// Number of the last read or write that was served: pages that are being taken back may have come after that was looked for.
+    pub served_at: u64,
+    /// Number of the last read among them.
+    pub read_at: u64,
 }
 
 impl Uses {
@@ -86,9 +86,18 @@ impl Uses {
         exact_from: 0,
         reads: Reads::NONE,
         lost: None,
-        served_while_dropping: false,
-        read_while_dropping: false,
+        served_at: 0,
+        read_at: 0,
     };
+}
+
+/// Where attributes of an inode may be that the kernel keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attributes {
+    Nowhere,
+    Kept,
+    /// Told before its pages, and with them its attributes, began to be taken back.
+    GoingAway,
 }
 
 static NEVER_OPENED: Uses = Uses::NONE;
@@ -98,7 +107,7 @@ impl Known {
         Self {
             lookups: 0,
             place: PackedPlace::UNKNOWN,
-            attr_out: false,
+            attr: Attributes::Nowhere,
             pages_out: false,
             open_told: false,
             naming: Naming::First,
@@ -158,18 +167,39 @@ impl Known {
         self.uses().writers > 0
     }
 
-    /// Its pages begin to be taken back.
+    /// Whether the kernel may keep its attributes.
+    pub(crate) fn attr_out(&self) -> bool {
+        self.attr != Attributes::Nowhere
+    }
+
+    /// The kernel is told attributes that it may keep.
+    pub(crate) fn note_attr_out(&mut self) {
+        self.attr = Attributes::Kept;
+    }
+
+    /// The kernel keeps none any more.
+    pub(crate) fn note_attr_gone(&mut self) {
+        self.attr = Attributes::Nowhere;
+    }
+
+    /// The same; returns whether it may have kept some.
+    pub(crate) fn take_attr_out(&mut self) -> bool {
+        std::mem::replace(&mut self.attr, Attributes::Nowhere) != Attributes::Nowhere
+    }
+
+    /// Its pages begin to be taken back, and its attributes before them.
     pub(crate) fn note_dropping(&mut self) {
-        if let Some(uses) = &mut self.uses {
-            uses.served_while_dropping = false;
-            uses.read_while_dropping = false;
+        if self.attr == Attributes::Kept {
+            self.attr = Attributes::GoingAway;
         }
     }
 
-    /// Neither pages nor attributes of it are left.
+    /// No pages of it are left, and no attributes but those that were told since these began to be taken back.
     pub(crate) fn note_dropped(&mut self) {
         self.pages_out = false;
-        self.attr_out = false;
+        if self.attr == Attributes::GoingAway {
+            self.attr = Attributes::Nowhere;
+        }
         if let Some(uses) = &mut self.uses {
             uses.reads.clear();
         }

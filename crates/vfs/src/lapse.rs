@@ -61,8 +61,14 @@ impl Core {
         if request.content_of().is_some_and(|ino| self.broken.contains_key(&ino)) {
             return Err(FsError::Io.into());
         }
-        let has_pages =
-            matches!(request, Request::Read { .. } | Request::Write { .. } | Request::WritePages { .. });
+        // Nothing is written back while a truncation is under way.
+        let has_pages = matches!(
+            request,
+            Request::Read { .. }
+                | Request::Write { .. }
+                | Request::WritePages { .. }
+                | Request::SetAttr { size: Some(_), .. }
+        );
         let is_ending = |job: &InvalidateJob| matches!(job.purpose, Purpose::Anew);
         if has_pages && self.jobs.values().any(is_ending) {
             // The kernel's caches cannot be emptied while it waits.
@@ -165,7 +171,7 @@ impl Core {
             }
         }));
         for known in self.known.values_mut().filter(|known| !known.pages_out) {
-            known.attr_out = false;
+            known.note_attr_gone();
         }
         inos.retain(|ino| self.known.get(ino).is_some_and(|known| known.pages_out));
         self.invalidate_changed(purpose, list, inos, true);

@@ -58,7 +58,7 @@ impl Core {
 
     /// The kernel must not go on showing what no other node can see.
     fn drop_lost_pages(&mut self, ino: Ino) {
-        if self.known.get(&ino).is_some_and(|known| known.pages_out || known.attr_out) {
+        if self.known.get(&ino).is_some_and(|known| known.pages_out || known.attr_out()) {
             self.invalidate(Purpose::Alone, vec![Invalidation::Pages { ino }], vec![ino]);
         }
     }

@@ -124,7 +124,7 @@ impl Core {
         is_believed
             && entry.name_out
             && keep_name == Keep::Yes
-            && known.is_some_and(|known| known.lookups > 0 && known.attr_out)
+            && known.is_some_and(|known| known.lookups > 0 && known.attr_out())
     }
 
     fn end_readdir(&mut self, dir: Ino, request: &mut Request) -> Reply {

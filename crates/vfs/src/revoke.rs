@@ -9,6 +9,7 @@
 //! 3. The batch and then the release are sent, in this order, on one connection.
 
 use meta::FileKind;
+use rustc_hash::FxHashSet;
 use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
 
@@ -62,6 +63,8 @@ pub(crate) struct InvalidateJob {
     /// Inodes whose pages it takes back.
     pub pages: Vec<Ino>,
     pub rounds: u32,
+    /// Number when the last round began.
+    since: u64,
     /// Pages to take back again, and when.
     again: Option<(Micros, Vec<Ino>)>,
 }
@@ -212,14 +215,14 @@ impl Core {
                 list.push(Invalidation::Pages { ino });
                 pages.push(ino);
             }
-            Some(known) if known.attr_out => list.push(Invalidation::Attr { ino }),
+            Some(known) if known.attr_out() => list.push(Invalidation::Attr { ino }),
             Some(_) | None => {}
         };
         match resource.kind {
             ResourceKind::Dir => {
                 let Some(dir) = self.cache.dirs.get(&ino) else { return (list, pages) };
                 let is_on_its_way = |entry: &CachedEntry| {
-                    let known = self.known.get(&entry.dirent.ino).filter(|known| known.attr_out);
+                    let known = self.known.get(&entry.dirent.ino).filter(|known| known.attr_out());
                     known.is_some_and(|known| known.may_be_named(self.clock.now))
                 };
                 for entry in dir.told_entries().filter(|e| e.name_out || is_on_its_way(e)) {
@@ -232,7 +235,8 @@ impl Core {
                 for name in &dir.negatives {
                     list.push(Invalidation::Name { parent: ino, name: name.clone() });
                 }
-                if dir.kernel_has != KernelHas::Nothing || self.known.get(&ino).is_some_and(|k| k.attr_out) {
+                if dir.kernel_has != KernelHas::Nothing || self.known.get(&ino).is_some_and(|k| k.attr_out())
+                {
                     list.extend(self.seat_on_its_way(ino).filter(|_| is_at_once));
                     list.push(match dir.kernel_has {
                         KernelHas::Listing => Invalidation::Directory { ino },
@@ -245,7 +249,7 @@ impl Core {
             }
             ResourceKind::File => child(&mut list, ino),
             ResourceKind::Attr => {
-                if self.known.get(&ino).is_some_and(|k| k.attr_out) {
+                if self.known.get(&ino).is_some_and(|k| k.attr_out()) {
                     list.push(Invalidation::Attr { ino });
                 }
             }
@@ -274,7 +278,7 @@ impl Core {
         }
         let list = self.wait_for_answers(list, is_unknown);
         let job = self.number();
-        self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, again: None });
+        self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, since: job, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
         job
     }
@@ -284,7 +288,9 @@ impl Core {
         self.clock = clock;
         let Some(mut done) = self.jobs.remove(&job) else { return };
         // Pages filled while the call ran may have come after it looked.
-        let mut again: Vec<Ino> = done.pages.iter().copied().filter(|ino| self.was_served(*ino)).collect();
+        let since = done.since;
+        let mut again: Vec<Ino> =
+            done.pages.iter().copied().filter(|ino| self.was_served(*ino, since)).collect();
         // Those of files that had none when it began, too.
         let mut new = match done.purpose {
             Purpose::Release(resource) if self.is_dropped(resource) => {
@@ -306,7 +312,7 @@ impl Core {
             // A read that is under way fills its page later.
             let is_read = |ino: &Ino| {
                 self.pinned.contains_key(ino)
-                    || self.known.get(ino).is_some_and(|known| known.uses().read_while_dropping)
+                    || self.known.get(ino).is_some_and(|known| known.uses().read_at > since)
             };
             let pause = if again.iter().any(is_read) { pause_after(done.rounds) } else { Micros(0) };
             done.again = Some((clock.now + pause, again));
@@ -318,7 +324,10 @@ impl Core {
         if !again.is_empty() {
             log::warn!("pages of {again:?} were read again in each of {ROUNDS_MAX} rounds of invalidation");
         }
-        for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
+        // What another job takes back as well is that one's: it may be waiting for a read that is served by the old content.
+        let others = self.jobs.values().filter(|_| !done.pages.is_empty());
+        let of_others: FxHashSet<Ino> = others.flat_map(|job| job.pages.iter().copied()).collect();
+        for ino in done.pages.iter().filter(|ino| !again.contains(ino) && !of_others.contains(ino)) {
             self.old_content.remove(ino);
             if let Some(known) = self.known.get_mut(ino) {
                 known.note_dropped();
@@ -343,7 +352,10 @@ impl Core {
         }
         if !again.is_empty() && !is_alone {
             // Given up: who waits has waited long enough. From here on nobody reads by the old right, so these go now.
-            again.iter().for_each(|ino| drop(self.old_content.remove(ino)));
+            again
+                .iter()
+                .filter(|ino| !of_others.contains(ino))
+                .for_each(|ino| drop(self.old_content.remove(ino)));
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
             self.invalidate(Purpose::Alone, list, again);
         }
@@ -367,15 +379,25 @@ impl Core {
 
     /// Begins the rounds that are due.
     pub(crate) fn take_back_again(&mut self) {
-        for (job, waiting) in &mut self.jobs {
-            let Some((_, again)) = waiting.again.take_if(|(due, _)| *due <= self.clock.now) else { continue };
+        let now = self.clock.now;
+        let is_due = |job: &InvalidateJob| job.again.as_ref().is_some_and(|(due, _)| *due <= now);
+        let due: Vec<u64> = self.jobs.iter().filter(|(_, job)| is_due(job)).map(|(job, _)| *job).collect();
+        for job in due {
+            let begins = self.number();
+            let Some(waiting) = self.jobs.get_mut(&job) else { continue };
+            let Some((_, mut again)) = waiting.again.take() else { continue };
+            // Those too that were served while it paused.
+            let since = std::mem::replace(&mut waiting.since, begins);
+            let paused: FxHashSet<Ino> = again.iter().copied().collect();
+            let pages = waiting.pages.iter().copied().filter(|ino| !paused.contains(ino)).collect::<Vec<_>>();
+            again.extend(pages.into_iter().filter(|ino| self.was_served(*ino, since)));
             for ino in &again {
                 if let Some(known) = self.known.get_mut(ino) {
                     known.note_dropping();
                 }
             }
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
-            self.outputs.push_back(Output::Invalidate { job: *job, list });
+            self.outputs.push_back(Output::Invalidate { job, list });
         }
     }
 
@@ -394,8 +416,9 @@ impl Core {
         self.releases.get(&resource).is_some_and(|r| r.stage == Stage::Dropping && r.to == LockMode::Nl)
     }
 
-    fn was_served(&self, ino: Ino) -> bool {
-        self.pinned.contains_key(&ino) || self.known.get(&ino).is_some_and(|k| k.uses().served_while_dropping)
+    /// Whether the kernel may have been given pages of `ino` since a number.
+    fn was_served(&self, ino: Ino, since: u64) -> bool {
+        self.pinned.contains_key(&ino) || self.known.get(&ino).is_some_and(|k| k.uses().served_at > since)
     }
 
     /// Second stage: what the right covers is flushed.
@@ -585,7 +608,7 @@ impl Core {
                 self.wake(WaitKey::Loaded(ino));
                 self.forget_children(ino, &dir);
                 if let Some(known) = self.known.get_mut(&ino) {
-                    known.attr_out = false;
+                    known.note_attr_gone();
                 }
             }
             ResourceKind::Attr => self.forget_half(ino, |own| own.attr = None),
@@ -608,7 +631,7 @@ impl Core {
                 && matches!(known.place(), Place::Covered(parent, _) if parent == ino)
             {
                 known.set_place(Place::Unknown);
-                known.attr_out = false;
+                known.note_attr_gone();
             }
         }
     }
@@ -625,7 +648,7 @@ impl Core {
             }
         }
         if let Some(known) = self.known.get_mut(&ino) {
-            known.attr_out = false;
+            known.note_attr_gone();
         }
     }
 }

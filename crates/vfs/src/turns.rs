@@ -25,7 +25,7 @@ impl Core {
         let mut note = |cookie: Cookie, entry: &mut CachedEntry| {
             entry.name_out = false;
             if let Some(inode) = entry.dirent.covered().and_then(|_| known.get_mut(&entry.dirent.ino)) {
-                inode.attr_out = false;
+                inode.note_attr_gone();
                 if inode.pages_out {
                     told.insert(cookie);
                 }
@@ -42,11 +42,11 @@ impl Core {
             }
         }
         if let Some(inode) = known.get_mut(&ino) {
-            inode.attr_out = false;
+            inode.note_attr_gone();
         }
         debug_assert!(dir.entries.iter().all(|(cookie, entry)| {
             let inode = entry.dirent.covered().and_then(|_| known.get(&entry.dirent.ino));
-            let has_any = inode.is_some_and(|inode| inode.attr_out || inode.pages_out);
+            let has_any = inode.is_some_and(|inode| inode.attr_out() || inode.pages_out);
             !entry.name_out && (!has_any || told.contains(cookie))
         }));
         self.cache.set_aside(ino, self.clock.now, told);
@@ -121,7 +121,7 @@ impl Core {
         if !is_kept {
             return entry;
         }
-        self.known.note(ino).attr_out = true;
+        self.known.note(ino).note_attr_out();
         Entry { keep_attr: Keep::Yes, ..entry }
     }
 

@@ -52,7 +52,7 @@ impl Core {
     fn note_list_told(&mut self, ino: Ino) {
         match self.attr_here(ino) {
             Some((_, Keep::Yes)) => {
-                self.known.note(ino).attr_out = true;
+                self.known.note(ino).note_attr_out();
                 self.note_out(ino);
             }
             Some((_, Keep::No)) | None => {

@@ -12,7 +12,7 @@ use common::{attr, content, reserved, root_grant, welcome};
 use meta::{Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode};
 use obs::Metrics;
 use types::{Ino, Micros, Name, Timespec};
-use vfs::{Clock, Config, Core, Invalidation, OpenMode, Output, Reply, Request, RequestId};
+use vfs::{Clock, Config, Core, Invalidation, Keep, OpenMode, Output, Reply, Request, RequestId};
 use wire::{FromMaster, GrantData, ToMaster, Want};
 
 const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
@@ -69,6 +69,69 @@ fn a_file_is_read_on_while_another_node_takes_its_name() {
         }
         assert!(is_acknowledged);
     }
+}
+
+/// Goal: attributes that the kernel is told while pages are taken back do not outlive the next change. Method: between a change and its
+/// acknowledgement the file is looked at; then it changes once more.
+#[test]
+fn what_is_told_while_pages_are_taken_back_is_taken_back_by_the_next_change() {
+    let change = |seq: u64, data: &[u8]| {
+        let put = Change::PutEntry { parent: Ino::ROOT, cookie: cookie(), entry: entry(OLD, data) };
+        FromMaster::Forget { seq, changes: vec![put], removed: Vec::new() }
+    };
+    for is_looked_at in [false, true] {
+        let mut core = reading();
+        core.handle_message(CLOCK, change(7, b"new bytes"));
+        let (job, _) = taken_back(&mut core).unwrap();
+        if is_looked_at {
+            let stat = core.submit(CLOCK, RequestId(9), Request::Stat { ino: OLD });
+            assert!(matches!(stat, Some(Reply::Attr(_, Keep::Yes))), "{stat:?}");
+        }
+        core.invalidated(CLOCK, job);
+        core.handle_message(CLOCK, change(8, b"newer bytes"));
+        let taken =
+            taken_back(&mut core).is_some_and(|(_, list)| list.contains(&Invalidation::Attr { ino: OLD }));
+        assert_eq!(taken, is_looked_at);
+    }
+}
+
+/// Goal: a read of pages that two changes take back is served until both have. Method: a file is changed, then split out, and the first
+/// of these is done before the second.
+#[test]
+fn a_file_is_read_on_while_a_second_change_takes_its_pages_back() {
+    let parent = Ino::ROOT;
+    let put = Change::PutEntry { parent, cookie: cookie(), entry: entry(OLD, b"new bytes") };
+    let Child::Covered { inode } = entry(OLD, b"new bytes").child else { panic!("it is covered") };
+    let own = Dirent { child: Child::Own { kind: FileKind::File }, ..entry(OLD, b"") };
+    let split = vec![
+        Change::PutEntry { parent, cookie: cookie(), entry: own },
+        Change::PutAttr { ino: OLD, attr: inode.attr.clone() },
+        Change::PutContent { ino: OLD, content: inode.content.clone() },
+    ];
+    let mut core = reading();
+    let mut forget = |seq: u64, changes: Vec<Change>, removed: Vec<Ino>| {
+        core.handle_message(CLOCK, FromMaster::Forget { seq, changes, removed });
+        taken_back(&mut core).unwrap().0
+    };
+    let (first, second) = (forget(7, vec![put], Vec::new()), forget(8, split, vec![OLD]));
+    core.invalidated(CLOCK, first);
+    let read = Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true, direct: false };
+    assert!(matches!(core.submit(CLOCK, RequestId(9), read), Some(Reply::Data(_))), "it waits");
+    let mut acknowledged = Vec::new();
+    let mut jobs = vec![second];
+    for round in 0..100 {
+        let clock = Clock { now: Micros(CLOCK.now.0 + round * 10_000), ..CLOCK };
+        jobs.drain(..).for_each(|job| core.invalidated(clock, job));
+        core.handle_timeout(clock);
+        while let Some(output) = core.poll_output() {
+            match output {
+                Output::Invalidate { job, .. } => jobs.push(job),
+                Output::Send(ToMaster::Forgotten { seq, .. }) => acknowledged.push(seq),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(acknowledged, [7, 8]);
 }
 
 /// Goal: nobody begins to write a file while its pages are taken back. A write would have a page locked while it waits for the

@@ -32,6 +32,8 @@ struct Rig {
     file: Ino,
     /// What was stored through a mapping: written when pages are taken back.
     stored: Option<Vec<u8>>,
+    /// How the file is cut while its pages are taken back: until that is answered the kernel writes none back.
+    cut: Option<AttrSet>,
     replies: Vec<Reply>,
 }
 
@@ -59,6 +61,7 @@ impl Rig {
             released: false,
             file: Ino(0),
             stored: None,
+            cut: None,
             replies: Vec::new(),
         };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
@@ -113,6 +116,13 @@ impl Rig {
                             self.rereads -= 1;
                             assert!(matches!(self.read(), Some(Reply::Data(_))), "served by the old right");
                         }
+                    }
+                    if let Some(set) = self.cut.take() {
+                        let (ino, id) = (self.file, RequestId(self.next));
+                        self.next += 1;
+                        let cut = Request::SetAttr { ino, set, size: Some(7) };
+                        let reply = self.core.submit(self.clock(), id, cut);
+                        assert!(matches!(reply, Some(Reply::Attr(attr, _)) if attr.size == 7), "{reply:?}");
                     }
                     if let Some(stored) = self.stored.take() {
                         let (ino, data) = (self.file, WriteData(stored.into()));
@@ -199,4 +209,14 @@ fn a_time_is_set_when_what_was_stored_before_is_written() {
     rig.ask(Request::Release { ino, handle, flock: None });
     assert!(rig.ask(set_time(&set)).is_some());
     assert_eq!(rig.rounds.len(), 1);
+}
+
+/// Whoever may not keep setuid cuts a file that has none: nothing is to be set beside its length, and nothing waited for.
+#[test]
+fn a_file_is_cut_by_anybody_while_its_directory_is_given_back() {
+    let (mut rig, _) = Rig::with_open(0);
+    rig.read();
+    rig.cut = Some(AttrSet { kill_privileges: Some(Vec::new()), ..AttrSet::default() });
+    rig.revoke();
+    assert_eq!(rig.cut, None);
 }
