@@ -135,7 +135,9 @@ impl Master {
                 self.table.open(node, ino);
                 let mut grants = Vec::new();
                 self.grant_attr(node, ino, attr, &mut grants);
-                self.grant_content(node, ino, LockMode::Pr, &mut grants)?;
+                if !self.table.is_wanted(ResourceId::file(ino)) {
+                    self.grant_content(node, ino, LockMode::Pr, &mut grants)?;
+                }
                 self.answer(node, request, grants);
                 Ok(())
             }
@@ -407,7 +409,11 @@ impl Master {
             self.wait_behind(resource, task);
             return Ok(());
         }
-        if !self.table.is_met(node, resource, need) {
+        // Readers who are there would let one another in for ever past a writer who waits.
+        let is_behind = self.table.is_wanted(resource)
+            && self.table.mode(node, resource) == LockMode::Nl
+            && self.in_turn != Some(resource);
+        if is_behind || !self.table.is_met(node, resource, need) {
             self.wait_for(node, resource, need, task);
             return Ok(());
         }

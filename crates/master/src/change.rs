@@ -79,7 +79,7 @@ impl Master {
         let all = |ino: Ino| -> Vec<NodeId> {
             let mut nodes = holders(ino);
             nodes.extend(covering(ino));
-            nodes.extend(self.unheard(ino).into_iter().filter(|reader| *reader != node));
+            nodes.extend(self.unheard(ino));
             nodes.sort_unstable();
             nodes.dedup();
             nodes
@@ -100,14 +100,18 @@ impl Master {
         (planned, basis)
     }
 
-    /// Readers of the directory that covers `ino`, who may have it open without having said so.
-    fn covered_holders(&self, ino: Ino, but: NodeId) -> Vec<NodeId> {
-        match self.read(meta::Key::Inode(ino)) {
-            Ok(Some(meta::StoredInode::Covered { parent, .. })) => {
-                self.table.holders(ResourceId::dir(parent)).map(|(n, _)| n).filter(|n| *n != but).collect()
-            }
-            _ => Vec::new(),
-        }
+    /// Readers of the directory that covers `ino`, who may have it open without having said so. The sender of an operation has said so with it,
+    /// unless it may have meant another inode: there are changes of the directory that it had yet to take in.
+    fn covered_holders(&self, ino: Ino, sender: NodeId) -> Vec<NodeId> {
+        let Ok(Some(meta::StoredInode::Covered { parent, .. })) = self.read(meta::Key::Inode(ino)) else {
+            return Vec::new();
+        };
+        let resource = ResourceId::dir(parent);
+        let is_behind = self.unacknowledged.get(&resource).is_some_and(|seqs| {
+            seqs.iter().any(|seq| self.forgets.get(seq).is_some_and(|(reader, _)| *reader == sender))
+        });
+        let readers = self.table.holders(resource).map(|(reader, _)| reader);
+        readers.filter(|reader| *reader != sender || is_behind).collect()
     }
 
     /// Commits a planned change and tells its readers. `then` follows when they have acknowledged.

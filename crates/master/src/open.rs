@@ -94,6 +94,7 @@ impl Master {
             turns: crate::turns::Turns::default(),
             listing_entries: crate::acquire::LISTING_ENTRIES,
             tasks: VecDeque::new(),
+            in_turn: None,
             expected: BTreeMap::new(),
             recovering: false,
             recovery_ends: Micros::NEVER,

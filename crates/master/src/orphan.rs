@@ -27,7 +27,7 @@ impl Master {
 
     /// Whether somebody may have an inode open and not have said so yet: a reader of its last directory that
     /// has not acknowledged its removal, or a member that has not re-asserted. Orphans are looked at again then.
-    fn may_be_open_unsaid(&self, ino: Ino) -> bool {
+    pub(crate) fn may_be_open_unsaid(&self, ino: Ino) -> bool {
         self.recovering || self.pending.values().any(|pending| pending.removed.contains(&ino))
     }
 

@@ -86,7 +86,7 @@ impl Master {
     /// An uncovered inode with one link falls back into its directory when nobody has a token on it or has it
     /// open, unless its directory is held in EX: the holder would not know.
     pub(crate) fn merge_if_free(&mut self, ino: Ino) {
-        if self.recovering {
+        if self.may_be_open_unsaid(ino) {
             return;
         }
         let is_held = |kind| self.table.holders(ResourceId { ino, kind }).next().is_some();

@@ -123,11 +123,16 @@ impl Master {
             self.forget_again(node, id, seqs);
         }
         let own = self.pending.values().filter_map(|pending| match &pending.then {
-            Then::Answer { node: n, seq, changes, told: true, .. } if *n == node => Some((*seq, changes)),
+            Then::Answer { node: n, seq, op, changes, told: true, .. } if *n == node => {
+                Some((*seq, op.clone(), changes))
+            }
             Then::Answer { .. } | Then::Task(_) | Then::Nothing => None,
         });
-        let own: Vec<_> = own.map(|(seq, changes)| (seq, self.current_state(changes))).collect();
-        for (seq, changes) in own {
+        let own: Vec<_> = own.map(|(seq, op, changes)| (seq, op, self.current_state(changes))).collect();
+        for (seq, op, changes) in own {
+            // It says what it has closed since.
+            self.note_orphans(node, &changes);
+            self.note_split_out(node, &op, &changes);
             self.send(node, FromMaster::Changed { seq, changes });
         }
         self.ask_closes_again(node);

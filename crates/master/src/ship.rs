@@ -29,6 +29,7 @@ impl Master {
                 }
                 self.note_orphans(node, &record.changes);
                 let changes = self.current_state(&record.changes);
+                self.note_split_out(node, &op, &changes);
                 self.answer_ship(node, seq, &op, record.result, changes, false);
             }
             Ok(None) => {
@@ -68,6 +69,7 @@ impl Master {
                 if let Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. } = &op {
                     self.table.open(node, new.ino);
                 }
+                self.note_split_out(node, &op, &changes);
                 let record = ResultRecord { result: Ok(reply), changes: changes.clone() };
                 let contested = changed_alone(&op);
                 let mut own = self.forget_results(node);
@@ -94,6 +96,15 @@ impl Master {
                 self.make_change_on(node, basis, &changes, own, then);
                 // It is in the usage now.
                 self.end_spending(node, seq);
+            }
+        }
+    }
+
+    /// What an operation splits out its sender may have open, by the right to the directory that covered it, and says if it has not.
+    pub(crate) fn note_split_out(&mut self, node: NodeId, op: &Op, changes: &[Change]) {
+        for change in changes.iter().filter(|_| op.may_split_out()) {
+            if let Change::PutContent { ino, .. } = change {
+                self.table.open(node, *ino);
             }
         }
     }

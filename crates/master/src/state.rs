@@ -170,6 +170,8 @@ pub struct Master {
     /// Entries of a directory in one message, at most.
     pub(crate) listing_entries: usize,
     pub(crate) tasks: VecDeque<Task>,
+    /// The resource in whose line the task that is being run has waited.
+    pub(crate) in_turn: Option<ResourceId>,
 
     // Recovery.
     pub(crate) expected: BTreeMap<NodeId, crate::recover::Expected>,
@@ -207,6 +209,8 @@ pub(crate) enum Task {
     Write { node: NodeId, request: u64, ino: Ino },
     /// The answer to an operation that an earlier master ran.
     Result { node: NodeId, seq: OpSeq, op: meta::Op, now: Timespec },
+    /// What has waited in the line of a resource, and has its turn.
+    InTurn { resource: ResourceId, task: Box<Task> },
     /// The line of a resource goes on.
     Settle { resource: ResourceId },
 }
@@ -219,6 +223,7 @@ impl Task {
             | Self::Ship { node, .. }
             | Self::Write { node, .. }
             | Self::Result { node, .. } => Some(*node),
+            Self::InTurn { task, .. } => task.node(),
             Self::Own { .. } | Self::Gather { .. } | Self::Repoint { .. } | Self::Settle { .. } => None,
         }
     }
@@ -423,7 +428,7 @@ impl Master {
                     }
                     lock::master::Output::Ready { waiter, resource } => {
                         if let Some(task) = self.waiting.remove(&waiter) {
-                            self.tasks.push_back(task);
+                            self.tasks.push_back(Task::InTurn { resource, task: Box::new(task) });
                         }
                         // Whatever becomes of this one, the next in line has its turn.
                         self.tasks.push_back(Task::Settle { resource });
@@ -455,6 +460,11 @@ impl Master {
                 self.try_acquire(node, request, wire::Want::Write { ino }, wire::Ahead::default());
             }
             Task::Result { node, seq, op, now } => self.on_ship(node, seq, OpSeq(0), now, op),
+            Task::InTurn { resource, task } => {
+                self.in_turn = Some(resource);
+                self.run(*task);
+                self.in_turn = None;
+            }
             Task::Settle { resource } => self.table.settle(self.clock.now, resource),
         }
     }

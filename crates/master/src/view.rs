@@ -152,8 +152,14 @@ impl View for MasterView<'_> {
     }
 
     fn loses_sight(&self, ino: Ino, dir: Ino) -> bool {
-        let reads = |node: &NodeId| self.table.mode(*node, ResourceId::dir(dir)) != LockMode::Nl;
-        self.store.open_holders(ino).iter().any(|node| *node != self.node && !reads(node))
+        let reads = |node: NodeId, dir: Ino| self.table.mode(node, ResourceId::dir(dir)) != LockMode::Nl;
+        let leaves = match self.store.inode(ino, LockMode::Nl) {
+            Ok((_, Placement::Covered { parent, .. })) => Some(parent),
+            Ok((_, Placement::Own {})) | Err(_) => None,
+        };
+        // The sender of the operation too.
+        leaves.is_some_and(|parent| reads(self.node, parent)) && !reads(self.node, dir)
+            || self.store.open_holders(ino).iter().any(|node| *node != self.node && !reads(*node, dir))
     }
 
     fn spilled_xattrs(&self, ino: Ino) -> Result<Vec<(Name, Box<[u8]>)>, ViewError> {

@@ -76,6 +76,10 @@ pub struct Pending {
     changes: Vec<Ino>,
     /// The file whose pages are filled or written.
     pages: Option<Ino>,
+    /// The file of which stores are written back.
+    written_back: Option<Ino>,
+    /// The file of which all stores are to be written back before.
+    settled: Option<Ino>,
 }
 
 impl Pending {
@@ -91,9 +95,9 @@ impl Pending {
             | Request::Unlink { parent, .. }
             | Request::Rmdir { parent, .. } => locks.changes.push(*parent),
             Request::Rename { parent, new_parent, .. } => locks.changes.extend([*parent, *new_parent]),
-            Request::Read { ino, .. } | Request::Write { ino, .. } | Request::WritePages { ino, .. } => {
-                locks.pages = Some(*ino);
-            }
+            Request::Read { ino, .. } | Request::Write { ino, .. } => locks.pages = Some(*ino),
+            Request::WritePages { ino, .. } => (locks.pages, locks.written_back) = (Some(*ino), Some(*ino)),
+            Request::Fsync { ino } => locks.settled = Some(*ino),
             Request::GetAttr { .. }
             | Request::Stat { .. }
             | Request::Itself { .. }
@@ -104,7 +108,6 @@ impl Pending {
             | Request::Open { .. }
             | Request::Flush { .. }
             | Request::Release { .. }
-            | Request::Fsync { .. }
             | Request::StatFs
             | Request::GetXattr { .. }
             | Request::ListXattr { .. }
@@ -205,6 +208,7 @@ impl Kernel {
             !new.reads.iter().any(changing)
                 && !new.changes.iter().any(busy)
                 && (old.pages.is_none() || new.pages != old.pages)
+                && (new.settled.is_none() || new.settled != old.written_back)
         })
     }
 

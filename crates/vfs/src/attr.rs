@@ -34,6 +34,9 @@ impl Core {
             }
             Found::NotLoaded => return Err(Step::Wait(self.load_more(parent))),
             Found::Absent(_) | Found::NoPlace => {
+                // The kernel does not say when it gives one up.
+                let has_room = dir.negatives.len() < NEGATIVES_MAX || dir.negatives.contains(&name);
+                let keep_name = if has_room { keep_name } else { Keep::No };
                 if keep_name == Keep::Yes {
                     dir.negatives.insert(name);
                 }
@@ -620,3 +623,5 @@ impl Glimpsed {
 const COUNT_AGE: types::Micros = types::Micros::from_millis(1000);
 /// Size that directories show.
 const DIRECTORY_SIZE: u64 = 4096;
+/// Absent names of a directory that the kernel is let keep: some 80 bytes each here, and a call each to take them back.
+const NEGATIVES_MAX: usize = 16_384;

@@ -17,7 +17,7 @@ use crate::config::{Config, Lazy};
 use crate::flush::Flush;
 use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
-use crate::known::KnownTable;
+use crate::known::{Known, KnownTable};
 use crate::live::Live;
 use crate::lockop::LockCall;
 use crate::log::WriteLog;
@@ -78,6 +78,8 @@ pub struct Core {
     pub(crate) asked_again_at: Option<Micros>,
     /// Inodes whose opens the master noted, before it is known whether they come about.
     pub(crate) opens_in_doubt: BTreeSet<Ino>,
+    /// Open files that have gone where nothing is known here, and of which the master has yet to be told.
+    pub(crate) opens_out_of_sight: Vec<Ino>,
     /// Directories that cover inodes whose entries are not loaded yet.
     pub(crate) sought: FxHashMap<Ino, Ino>,
 
@@ -255,6 +257,7 @@ impl Core {
             lulls: crate::lulls::Lulls::default(),
             asked_again_at: None,
             opens_in_doubt: BTreeSet::new(),
+            opens_out_of_sight: Vec::new(),
             sought: FxHashMap::default(),
             inode_numbers: VecDeque::new(),
             reserve_asked: false,
@@ -588,6 +591,7 @@ impl Core {
             }
         }
         self.drop_unused_opens();
+        self.tell_out_of_sight();
         self.cover_debts();
         self.answer_recalls();
         self.send_released();
@@ -617,8 +621,6 @@ impl Core {
                 self.drop_pages(*ino);
             }
         }
-        left.clear();
-        self.cache.left = left;
         let departed = std::mem::take(&mut self.cache.departed);
         if !departed.is_empty() {
             self.keep_gone(departed);
@@ -629,6 +631,15 @@ impl Core {
                 known.set_place(place);
             }
         }
+        // Whoever removes them now asks nobody here.
+        for (ino, _) in left.drain(..) {
+            let is_lost =
+                |known: &Known| known.is_open() && !known.open_told && known.place() == Place::Unknown;
+            if self.known.get(&ino).is_some_and(is_lost) {
+                self.opens_out_of_sight.push(ino);
+            }
+        }
+        self.cache.left = left;
         self.cache.left.shrink_to(MOVES_KEPT);
         self.cache.moved.shrink_to(MOVES_KEPT);
     }

@@ -67,6 +67,8 @@ impl Core {
                 open.push(ino);
             }
         }
+        // Before the change counts as told.
+        self.tell_out_of_sight();
         let Stale { names: mut list, inodes, directories, seats } = stale;
         if !seats.is_empty() {
             self.invalidate(Purpose::Alone, seats, Vec::new());

@@ -3,11 +3,12 @@
 use meta::FsError;
 use obs::OperationKind;
 use types::{Ino, LockMode, Micros, ResourceId};
-use wire::{LockKind, LockOwner, ToMaster, Want};
+use wire::{LockKind, LockOwner, OpenReport, ToMaster, Want};
 
 use crate::atime::Atime;
 use crate::cache::Place;
 use crate::core::Core;
+use crate::known::Known;
 use crate::request::{HandleId, Keep, OpenMode, Opened, Reply, Request};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
@@ -234,6 +235,30 @@ impl Core {
         if lookups == 0 {
             self.forget(ino, 0);
         }
+    }
+
+    /// Has files that are open here, and have gone out of sight, get tokens of their own: by the right to the directory that covers them now
+    /// whoever removes them would ask nobody here.
+    pub(crate) fn tell_out_of_sight(&mut self) {
+        let mut open = Vec::new();
+        for ino in std::mem::take(&mut self.opens_out_of_sight) {
+            let is_so =
+                |known: &&mut Known| known.is_open() && !known.open_told && known.place() == Place::Unknown;
+            if let Some(known) = self.known.get_mut(&ino).filter(is_so) {
+                known.open_told = true;
+                open.push(OpenReport { ino });
+            }
+        }
+        self.tell_open(&mut open, 0);
+    }
+
+    /// A shipped operation of this node has given an inode tokens of its own: the master has it down as open here, which it may not be.
+    pub(crate) fn note_own_split(&mut self, ino: Ino) {
+        let known = self.known.note(ino);
+        if !known.is_open() && !known.open_told {
+            self.opens_in_doubt.insert(ino);
+        }
+        known.open_told = true;
     }
 
     /// Opens that the master noted may come to nothing: given up, or the name is another inode's by now.

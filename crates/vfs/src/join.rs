@@ -207,6 +207,14 @@ impl Core {
             self.opens_in_doubt.insert(ino);
             open.push(ino);
         }
+        // What an operation without an answer may have removed or moved: the master may have it down as open here for that.
+        let concerned = self.shipped.values().flat_map(|shipped| self.subjects(&shipped.op));
+        for ino in concerned.collect::<Vec<_>>() {
+            if let Some(known) = self.known.get_mut(&ino).filter(|known| known.is_open()) {
+                known.open_told = true;
+                open.push(ino);
+            }
+        }
         open.sort_unstable();
         open.dedup();
         self.send(ToMaster::Reassert { part: ReassertPart::Open { list: open }, done: false });

@@ -289,6 +289,7 @@ impl Core {
         self.frozen.clear();
         self.removing.clear();
         self.opens_in_doubt.clear();
+        self.opens_out_of_sight.clear();
         self.linger.clear();
         self.names_again.clear();
         self.cache.sole_orphans.clear();

@@ -39,7 +39,7 @@ impl Core {
                 if let Some(shipped) = self.shipped.get(&seq) {
                     let (made, op) = (shipped.made(), shipped.op.clone());
                     let loser = self.loser_of(&op);
-                    self.take_own_changes(&changes, made);
+                    self.take_own_changes(&op, &changes, made);
                     if let Some(ino) = loser {
                         self.note_unlinking(seq, &op, ino);
                     }
@@ -173,7 +173,7 @@ impl Core {
     }
 
     /// Applies what an operation of this node changed: its kernel knows, for it asked. `made` has yet to be opened.
-    fn take_own_changes(&mut self, changes: &[Change], made: Option<Ino>) {
+    fn take_own_changes(&mut self, op: &Op, changes: &[Change], made: Option<Ino>) {
         self.change_aside(changes);
         for change in changes {
             self.cache.apply(change);
@@ -188,6 +188,11 @@ impl Core {
                 && made != Some(*ino)
             {
                 self.note_own_orphan(*ino);
+            }
+            if let Change::PutContent { ino, .. } = change
+                && op.may_split_out()
+            {
+                self.note_own_split(*ino);
             }
         }
         self.note_moves();
@@ -262,7 +267,7 @@ impl Core {
             }
             return;
         };
-        self.take_own_changes(&changes, shipped.made());
+        self.take_own_changes(&shipped.op, &changes, shipped.made());
         shipped.names_noted |= !changes.is_empty() && self.note_renamed(&shipped.op);
         self.end_removals(&shipped.removes);
         self.end_unlinking(seq);

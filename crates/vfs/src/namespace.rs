@@ -581,7 +581,7 @@ impl Core {
     }
 
     /// Inodes, other than directories named, that an operation is about.
-    fn subjects(&self, op: &Op) -> impl Iterator<Item = Ino> + use<> {
+    pub(crate) fn subjects(&self, op: &Op) -> impl Iterator<Item = Ino> + use<> {
         let child = |parent: &Ino, name: &Name| self.cached_child(*parent, name);
         let subjects = match op {
             Op::Link { ino, .. } | Op::SetAttr { ino, .. } => [Some(*ino), None],

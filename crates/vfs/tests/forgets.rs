@@ -13,7 +13,7 @@ use meta::{Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, In
 use obs::Metrics;
 use types::{Ino, Micros, Name, Timespec};
 use vfs::{Clock, Config, Core, Invalidation, Keep, OpenMode, Output, Reply, Request, RequestId};
-use wire::{FromMaster, GrantData, ToMaster, Want};
+use wire::{FromMaster, GrantData, OpenReport, ToMaster, Want};
 
 const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
 const OLD: Ino = Ino(50);
@@ -158,6 +158,33 @@ fn a_file_is_opened_for_writing_when_its_pages_are_gone() {
     assert_eq!(asks(&mut core), 1);
 }
 
+/// Goal: a file that is open here, and that another node moves to where nothing is known here, is not removed without asking. Method: it
+/// is moved; before that counts as told the master hears that it is open.
+#[test]
+fn what_is_moved_out_of_sight_is_told_to_be_open_first() {
+    let (parent, name) = (Ino::ROOT, Name::new(b"f").unwrap());
+    let changes = vec![
+        Change::DeleteEntry { parent, cookie: cookie(), name },
+        Change::PutEntry { parent: Ino(60), cookie: cookie(), entry: entry(OLD, b"old bytes") },
+        Change::PutPlacement { ino: OLD, parent: Ino(60), cookie: cookie() },
+    ];
+    let mut core = reading();
+    core.handle_message(CLOCK, FromMaster::Forget { seq: 7, changes, removed: Vec::new() });
+    let mut is_told = false;
+    loop {
+        match core.poll_output().expect("it is acknowledged") {
+            Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
+            Output::Send(ToMaster::Release { list, open }) => {
+                assert_eq!((list, open), (Vec::new(), vec![OpenReport { ino: OLD }]));
+                is_told = true;
+            }
+            Output::Send(ToMaster::Forgotten { seq: 7, .. }) => break,
+            _ => {}
+        }
+    }
+    assert!(is_told);
+}
+
 /// Goal: the kernel has no name for longer than its right, though it takes the answer to a second lookup at any time. Method: `f` is looked up
 /// again or not, a moment before or long before another node removes it, or asks for its directory.
 #[test]
@@ -188,6 +215,27 @@ fn what_may_be_looked_up_again_is_dropped() {
         assert!(list.contains(&expire));
         assert_eq!(list.contains(&Invalidation::Names {}), is_late, "{list:?}");
     }
+}
+
+/// Goal: a process that looks for names that are not there does not make a node grow for ever. Method: more of them than are kept.
+#[test]
+fn no_more_absent_names_are_kept_than_can_be_taken_back() {
+    let mut core = reading();
+    let mut kept = 0;
+    for number in 0..20_000 {
+        let lookup = Request::Lookup { parent: Ino::ROOT, name: format!("n{number}").into_bytes().into() };
+        match core.submit(CLOCK, RequestId(number + 10), lookup) {
+            Some(Reply::NoEntry(Keep::Yes)) => kept += 1,
+            Some(Reply::NoEntry(Keep::No)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(kept, 16_384);
+    let root = (types::ResourceId::dir(Ino::ROOT), types::LockMode::Nl);
+    core.handle_message(CLOCK, FromMaster::Revoke { list: vec![root], speculative: false });
+    core.handle_timeout(Clock { now: Micros(CLOCK.now.0 + 20_000), ..CLOCK });
+    let names = taken_back(&mut core).unwrap().1;
+    assert_eq!(names.iter().filter(|taken| matches!(taken, Invalidation::Name { .. })).count(), 16_384 + 1);
 }
 
 /// A core that has `f` open, which its directory covers, and has read it.

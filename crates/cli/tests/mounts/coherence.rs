@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 
 use crate::lab::{Lab, Mount, Partner};
+use rustix::fs::{CWD, RenameFlags};
 
 /// Goal: whatever one process did is what the other sees at once: names, absent names, sizes, modes, content and
 /// listings, from caches filled before. Method: a model of the tree; each step one partner changes something at
@@ -352,4 +353,45 @@ fn an_end_that_a_writer_elsewhere_made_is_where_lseek_goes() {
         on_b.read_to_end(&mut seen).expect("read");
         assert_eq!(seen, [3; 60]);
     }
+}
+
+/// By the right to the directory that covers it now, who removes it would ask nobody: the file has tokens of its own from the rename on,
+/// and its mover is known to have it open.
+#[test]
+fn a_file_that_its_reader_moves_out_of_sight_of_others_outlives_its_removal_by_them() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b, c) = (lab.mount("a"), lab.mount("b"), lab.mount("c"));
+    for dir in ["from", "to"] {
+        fs::create_dir(a.path(dir)).expect("made");
+    }
+    for way in ["rename", "exchange", "link"] {
+        fs::write(a.path(&format!("from/{way}")), way).expect("written");
+        fs::write(a.path(&format!("to/{way}-there")), "there").expect("written");
+    }
+    // One reader of each directory beside the mover, which opens by its share.
+    let list = |mount: &Mount, dir: &str| fs::read_dir(mount.path(dir)).expect("listed").count();
+    let shared = [list(&b, "from"), list(&c, "to"), list(&a, "from"), list(&a, "to")];
+    assert_eq!(shared, [3; 4]);
+    for way in ["rename", "exchange", "link"] {
+        let (from, to) = (a.path(&format!("from/{way}")), a.path(&format!("to/{way}-there")));
+        let file = fs::File::open(&from).expect("opened");
+        match way {
+            "rename" => fs::rename(&from, &to).expect("moved"),
+            "exchange" => {
+                rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::EXCHANGE).expect("moved")
+            }
+            _ => {
+                fs::remove_file(&to).expect("removed");
+                fs::hard_link(&from, &to).expect("linked");
+                fs::remove_file(b.path(&format!("from/{way}"))).expect("removed");
+            }
+        }
+        fs::remove_file(c.path(&format!("to/{way}-there"))).expect("removed");
+        let read = std::io::read_to_string(file);
+        assert_eq!(read.ok().as_deref(), Some(way), "a file that is open is there");
+    }
+    for mount in [a, b, c] {
+        mount.unmount(&lab);
+    }
+    lab.holdfast(&["fsck", "vol"]).expect_success();
 }

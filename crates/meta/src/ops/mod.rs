@@ -328,6 +328,11 @@ impl Op {
         }
     }
 
+    /// Whether it may give an inode that a directory covers keys of its own: a rename out of sight of somebody, or one more name.
+    pub fn may_split_out(&self) -> bool {
+        matches!(self, Self::Rename { .. } | Self::Link { .. })
+    }
+
     /// Inodes whose directories the master must know to be up to date before it plans this operation.
     ///
     /// Names are resolved by the plan itself, which reports what it misses.

@@ -60,6 +60,7 @@ impl Process {
                     other => self.fault(&format!("write to shared ino {ino} answered {other:?}")),
                 }
                 self.kernel(|k| {
+                    k.attrs.remove(&ino);
                     k.note_change(ino);
                     k.pages.remove(&ino);
                 });

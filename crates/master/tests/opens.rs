@@ -1,0 +1,72 @@
+//! Who may have a file open by the right to its directory, and is asked before it is deleted.
+//!
+//! A master alone; the test plays two nodes.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{A, B, Rig, make};
+use master::{Output, PeerId};
+use meta::ops::RenameMode;
+use meta::{Change, FileKind, Op};
+use types::{Ino, LockMode, Name, NodeId, OpSeq, ResourceId, Timespec};
+use wire::{FromMaster, ToMaster, Want};
+
+const F: Ino = Ino(50);
+const G: Ino = Ino(51);
+
+fn name(name: &[u8]) -> Name {
+    Name::new(name).unwrap()
+}
+
+fn ship(rig: &mut Rig, peer: PeerId, seq: u64, op: Op) -> Vec<Output> {
+    let (seq, acked, now) = (OpSeq(seq), OpSeq(seq - 1), Timespec::default());
+    rig.tell(peer, ToMaster::Ship { seq, acked, now, op, spent: Vec::new() })
+}
+
+/// Goal: an operation that meets another inode than its sender meant deletes nothing that the sender has open. Method: one node puts `g` in the
+/// place of `f`; before the other has heard of it, it removes `f`, which it says is not open.
+#[test]
+fn who_removes_what_it_has_not_heard_of_may_have_it_open() {
+    for is_heard in [false, true] {
+        let mut rig = Rig::new();
+        let (a, _) = (rig.join(A, NodeId(0)), rig.join(B, NodeId(0)));
+        ship(&mut rig, A, 1, make(F, b"f", FileKind::File, b""));
+        ship(&mut rig, A, 2, make(G, b"g", FileKind::File, b""));
+        let root = ResourceId::dir(Ino::ROOT);
+        rig.tell(A, ToMaster::Release { list: vec![(root, LockMode::Pr)], open: Vec::new() });
+        let (want, ahead) = (Want::Directory { ino: Ino::ROOT }, wire::Ahead::default());
+        rig.tell(B, ToMaster::Acquire { request: 1, want, ahead });
+        assert_eq!(rig.master.mode(NodeId(2), root), LockMode::Pr);
+
+        let (parent, new_parent, mode) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
+        let (old, new_name, target_open_here) = (name(b"g"), name(b"f"), false);
+        let told = ship(
+            &mut rig,
+            B,
+            1,
+            Op::Rename { parent, name: old, new_parent, new_name, mode, target_open_here },
+        );
+        let forget = told.iter().find_map(|output| match output {
+            Output::Send { peer: A, message: FromMaster::Forget { seq, .. } } => Some(*seq),
+            _ => None,
+        });
+        let forgotten = ToMaster::Forgotten { seq: forget.expect("it is told"), open: Vec::new() };
+        if is_heard {
+            rig.tell(A, forgotten.clone());
+        }
+        let mut outputs = ship(&mut rig, A, 3, Op::Unlink { parent, name: name(b"f"), open_here: false });
+        if !is_heard {
+            outputs.extend(rig.tell(A, forgotten));
+        }
+        let changes = outputs.iter().find_map(|output| match output {
+            Output::Send { peer: A, message: FromMaster::Changed { changes, .. } } => Some(changes),
+            _ => None,
+        });
+        let is_kept = changes
+            .expect("it is told")
+            .iter()
+            .any(|change| matches!(change, Change::PutOrphan { ino: G, holders } if holders.contains(&a)));
+        assert_eq!(is_kept, !is_heard, "{changes:?}");
+    }
+}
