@@ -100,18 +100,17 @@ impl Master {
         (planned, basis)
     }
 
-    /// Readers of the directory that covers `ino`, who may have it open without having said so. The sender of an operation has said so with it,
-    /// unless it may have meant another inode: there are changes of the directory that it had yet to take in.
+    /// Readers of the directory that covers `ino`, who may have it open without having said so, and those who were when it came there and have yet to
+    /// take that in. The sender of an operation has said so with it, unless it is one of these: it may have meant another inode.
     fn covered_holders(&self, ino: Ino, sender: NodeId) -> Vec<NodeId> {
         let Ok(Some(meta::StoredInode::Covered { parent, .. })) = self.read(meta::Key::Inode(ino)) else {
             return Vec::new();
         };
         let resource = ResourceId::dir(parent);
-        let is_behind = self.unacknowledged.get(&resource).is_some_and(|seqs| {
-            seqs.iter().any(|seq| self.forgets.get(seq).is_some_and(|(reader, _)| *reader == sender))
-        });
+        let owed = self.unacknowledged.get(&resource).into_iter().flatten();
+        let behind = owed.filter_map(|seq| self.forgets.get(seq)).map(|(reader, _)| *reader);
         let readers = self.table.holders(resource).map(|(reader, _)| reader);
-        readers.filter(|reader| *reader != sender || is_behind).collect()
+        readers.filter(|reader| *reader != sender).chain(behind).collect()
     }
 
     /// Commits a planned change and tells its readers. `then` follows when they have acknowledged.
@@ -301,7 +300,7 @@ impl Master {
         for ino in &pending.removed {
             self.trim_orphan(*ino);
         }
-        let is_rename = matches!(&pending.then, Then::Answer { op: Op::Rename { .. }, .. });
+        let is_for_task = matches!(&pending.then, Then::Task(_));
         match pending.then {
             Then::Answer { node, seq, op, result, changes, told } => {
                 self.answer_ship(node, seq, &op, result, changes, told);
@@ -312,8 +311,8 @@ impl Master {
         for resource in pending.resources {
             self.table.settle(self.clock.now, resource);
         }
-        // What was split out because it might be open, and is not.
-        for ino in pending.removed.into_iter().filter(|_| is_rename) {
+        // What was split out because it might be open, and is not, or not any more.
+        for ino in pending.removed.into_iter().filter(|_| !is_for_task) {
             self.merge_if_free(ino);
         }
     }

@@ -21,8 +21,13 @@ impl Master {
         for (resource, to) in &list {
             self.note_turn_over(node, *resource, *to);
         }
+        let given_up: Vec<Ino> = list
+            .iter()
+            .filter(|(resource, to)| resource.kind == ResourceKind::Dir && *to == LockMode::Nl)
+            .map(|(resource, _)| resource.ino)
+            .collect();
         for report in open {
-            self.on_open_report(node, report.ino);
+            self.on_open_report(node, report.ino, &given_up);
         }
         for (resource, to) in list {
             self.table.release(self.clock.now, node, resource, to);
@@ -49,14 +54,16 @@ impl Master {
     }
 
     /// A node keeps an inode open whose directory it gives up: the inode gets tokens of its own, so that
-    /// nobody removes it by the directory's token alone.
-    pub(crate) fn on_open_report(&mut self, node: NodeId, ino: Ino) {
+    /// nobody removes it by the directory's token alone. It is told of that itself where the directory is not one of those `given_up`: it may be reading it.
+    pub(crate) fn on_open_report(&mut self, node: NodeId, ino: Ino, given_up: &[Ino]) {
         self.table.open(node, ino);
         if self.recovering {
             // At its end all that is open is looked at.
             return;
         }
-        self.split_opened(node, node, ino);
+        let Ok(Some(StoredInode::Covered { parent, .. })) = self.read(meta::Key::Inode(ino)) else { return };
+        let knowing = if given_up.contains(&parent) { node } else { NodeId(0) };
+        self.split_opened(node, knowing, ino);
     }
 
     /// An inode that `node` has open gets tokens of its own. All who read its directory are told, but for who is `knowing`.

@@ -93,7 +93,7 @@ impl Master {
     fn keep_told(&mut self, node: NodeId, told: Resuming) {
         let now = self.clock.now;
         for ino in &told.open {
-            self.on_open_report(node, *ino);
+            self.on_open_report(node, *ino, &[]);
         }
         for resource in self.table.held_by(node).collect::<Vec<_>>() {
             let keeps = told.tokens.get(&resource).copied().unwrap_or(LockMode::Nl);

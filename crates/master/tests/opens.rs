@@ -10,7 +10,7 @@ use master::{Output, PeerId};
 use meta::ops::RenameMode;
 use meta::{Change, FileKind, Op};
 use types::{Ino, LockMode, Name, NodeId, OpSeq, ResourceId, Timespec};
-use wire::{FromMaster, ToMaster, Want};
+use wire::{FromMaster, OpenReport, ToMaster, Want};
 
 const F: Ino = Ino(50);
 const G: Ino = Ino(51);
@@ -68,5 +68,30 @@ fn who_removes_what_it_has_not_heard_of_may_have_it_open() {
             .iter()
             .any(|change| matches!(change, Change::PutOrphan { ino: G, holders } if holders.contains(&a)));
         assert_eq!(is_kept, !is_heard, "{changes:?}");
+    }
+}
+
+/// Goal: a node that says what it has open, and reads the directory that covers that, knows from then on that it does not. Method: the report comes
+/// with the directory that is given up, or without.
+#[test]
+fn who_reports_a_file_to_be_open_and_reads_its_directory_is_told_of_the_split() {
+    for is_given_up in [true, false] {
+        let mut rig = Rig::new();
+        rig.join(A, NodeId(0));
+        ship(&mut rig, A, 1, make(F, b"f", FileKind::File, b""));
+        let root = ResourceId::dir(Ino::ROOT);
+        rig.tell(A, ToMaster::Release { list: vec![(root, LockMode::Pr)], open: Vec::new() });
+        let list = if is_given_up { vec![(root, LockMode::Nl)] } else { Vec::new() };
+        let outputs = rig.tell(A, ToMaster::Release { list, open: vec![OpenReport { ino: F }] });
+        let is_told = outputs.iter().any(|output| match output {
+            Output::Send { peer: A, message: FromMaster::Forget { changes, .. } } => {
+                let is_split = |entry: &meta::Dirent| entry.ino == F && entry.covered().is_none();
+                changes
+                    .iter()
+                    .any(|change| matches!(change, Change::PutEntry { entry, .. } if is_split(entry)))
+            }
+            _ => false,
+        });
+        assert_eq!(is_told, !is_given_up, "{outputs:?}");
     }
 }

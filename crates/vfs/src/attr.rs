@@ -413,14 +413,17 @@ impl Core {
         let takes_nothing = size.is_some()
             && *set == kills_alone
             && progress.ship.is_none()
-            && self.mode_for_write(ino)?.is_some_and(|mode| mode & 0o6000 == 0)
+            && self.attr_held(ino).is_some_and(|(mode, _)| mode & 0o6000 == 0)
             && !self.has_capability(ino);
         if *set != AttrSet::default() && !takes_nothing {
             self.set_attributes(ino, set, progress)?;
         }
-        let (attr, keep) = self.attr_of(ino, progress)?;
+        let (attr, mut keep) = self.attr_of(ino, progress)?;
         if size.is_some() {
             self.note_truncated(ino, attr.size);
+            if !self.may_give_to_keep() {
+                keep = Keep::No;
+            }
         }
         self.note_told(&attr);
         if keep == Keep::Yes

@@ -81,6 +81,11 @@ impl Core {
         if may { Ok(()) } else { Err(Step::Wait(WaitKey::Member)) }
     }
 
+    /// Whether what the kernel is given is right for as long as it may keep it, and nobody is taking it all back.
+    pub(crate) fn may_give_to_keep(&self) -> bool {
+        self.is_lease_good() && !self.is_emptying()
+    }
+
     fn is_emptying(&self) -> bool {
         self.jobs.values().any(|job| matches!(job.purpose, Purpose::Lapse | Purpose::Anew))
     }
@@ -373,7 +378,10 @@ fn may_begin_again(parked: &Parked) -> bool {
     let progress = &parked.progress;
     match &parked.request {
         // The kernel's caches cannot be emptied while they wait.
-        Request::Read { .. } | Request::Write { .. } | Request::WritePages { .. } => false,
+        Request::Read { .. }
+        | Request::Write { .. }
+        | Request::WritePages { .. }
+        | Request::SetAttr { size: Some(_), .. } => false,
         // Closing succeeds, whatever else is lost.
         Request::Release { .. } => true,
         _ => {

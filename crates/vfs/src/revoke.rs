@@ -324,12 +324,22 @@ impl Core {
         if !again.is_empty() {
             log::warn!("pages of {again:?} were read again in each of {ROUNDS_MAX} rounds of invalidation");
         }
-        // What another job takes back as well is that one's: it may be waiting for a read that is served by the old content.
-        let others = self.jobs.values().filter(|_| !done.pages.is_empty());
-        let of_others: FxHashSet<Ino> = others.flat_map(|job| job.pages.iter().copied()).collect();
-        for ino in done.pages.iter().filter(|ino| !again.contains(ino) && !of_others.contains(ino)) {
-            self.old_content.remove(ino);
-            if let Some(known) = self.known.get_mut(ino) {
+        // What another job takes back as well is that one's. Old content is read on for as long as a later change takes it back, and no longer:
+        // what an earlier job still waits for, others may have changed since.
+        let others = |is_asked: fn(&InvalidateJob, bool) -> bool| -> FxHashSet<Ino> {
+            let jobs = self.jobs.iter().filter(|_| !done.pages.is_empty());
+            let jobs = jobs.filter(|(number, other)| is_asked(other, **number > job));
+            jobs.flat_map(|(_, other)| other.pages.iter().copied()).collect()
+        };
+        let of_others = others(|_, _| true);
+        let of_later = others(|other, is_later| {
+            is_later && matches!(other.purpose, Purpose::Forget { .. } | Purpose::OldForget)
+        });
+        for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
+            if !of_later.contains(ino) {
+                self.old_content.remove(ino);
+            }
+            if let Some(known) = self.known.get_mut(ino).filter(|_| !of_others.contains(ino)) {
                 known.note_dropped();
             }
         }
@@ -352,10 +362,8 @@ impl Core {
         }
         if !again.is_empty() && !is_alone {
             // Given up: who waits has waited long enough. From here on nobody reads by the old right, so these go now.
-            again
-                .iter()
-                .filter(|ino| !of_others.contains(ino))
-                .for_each(|ino| drop(self.old_content.remove(ino)));
+            let is_old = |ino: &&Ino| !of_later.contains(ino);
+            again.iter().filter(is_old).for_each(|ino| drop(self.old_content.remove(ino)));
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
             self.invalidate(Purpose::Alone, list, again);
         }
