@@ -150,6 +150,14 @@ impl Master {
         }
     }
 
+    /// Whether somebody was there before a node that holds nothing of a resource. Readers would else let one another in for ever past a writer
+    /// who waits.
+    fn is_behind(&self, node: NodeId, resource: ResourceId) -> bool {
+        self.table.is_wanted(resource)
+            && self.table.mode(node, resource) == LockMode::Nl
+            && self.in_turn != Some(resource)
+    }
+
     fn answer(&mut self, node: NodeId, request: u64, grants: Vec<Grant>) {
         let seen = self.releases_seen(node);
         self.send(node, FromMaster::Acquired { request, error: None, grants, seen, glimpse: None });
@@ -163,7 +171,7 @@ impl Master {
             self.wait_behind(resource, task);
             return Ok(());
         }
-        if !self.table.is_met(node, resource, need) {
+        if self.is_behind(node, resource) || !self.table.is_met(node, resource, need) {
             self.ask_ahead(node, dir, ahead_of(&task));
             self.wait_for(node, resource, need, task);
             return Ok(());
@@ -409,11 +417,7 @@ impl Master {
             self.wait_behind(resource, task);
             return Ok(());
         }
-        // Readers who are there would let one another in for ever past a writer who waits.
-        let is_behind = self.table.is_wanted(resource)
-            && self.table.mode(node, resource) == LockMode::Nl
-            && self.in_turn != Some(resource);
-        if is_behind || !self.table.is_met(node, resource, need) {
+        if self.is_behind(node, resource) || !self.table.is_met(node, resource, need) {
             self.wait_for(node, resource, need, task);
             return Ok(());
         }

@@ -319,6 +319,12 @@ impl Master {
 
     /// Runs an operation of the master's own.
     pub(crate) fn try_own(&mut self, op: Op) {
+        if let Op::Merge { ino } = op
+            && self.falls_back_to(ino).is_none()
+        {
+            // Somebody has come since: it is looked at again when he goes.
+            return;
+        }
         let now = self.clock.wall;
         match self.plan(&op, NodeId(0), now, Task::Own { op: op.clone() }) {
             Planned::Changes(changes, _) if changes.is_empty() => {}

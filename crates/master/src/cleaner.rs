@@ -263,12 +263,12 @@ impl Master {
             // A writer got it back while the bytes were copied.
             return self.wait_for(NodeId(0), resource, lock::Need::Change, Task::Repoint { ino, copies });
         }
-        let bytes = self.repoint(ino, &copies);
+        let (bytes, goes_on) = self.repoint(ino, copies);
         if let Some(resource) = resource {
             self.table.settle(self.clock.now, resource);
         }
         if let Cleaner::Repointing { left, moved, .. } = &mut self.cleaner {
-            *left -= 1;
+            *left -= usize::from(!goes_on);
             *moved += bytes;
         }
         self.end_cleaning();
@@ -282,7 +282,13 @@ impl Master {
         self.metrics.segment_bytes_cleaned.add(moved);
         for segment in segments {
             match self.read::<SegmentRecord>(Key::Segment(segment)) {
-                Ok(Some(record)) => drop(self.settled.0.insert(segment, (record.live_bytes, Micros::NEVER))),
+                Ok(Some(record)) => {
+                    // What was overwritten while it was copied is dead already.
+                    let len = self.config.store.segment_len(segment).unwrap_or(0);
+                    let is_full = record.live_bytes >= len / 10 * 9;
+                    let until = if is_full { Micros::NEVER } else { self.clock.now + PAUSE_EVERYWHERE };
+                    self.settled.0.insert(segment, (record.live_bytes, until));
+                }
                 // It was not used.
                 Ok(None) => self.note_live_bytes(segment, 0),
                 Err(_) => {}
@@ -304,20 +310,21 @@ impl Master {
         }
     }
 
-    /// Re-points the extents of a file that still stand. Returns how many bytes.
-    fn repoint(&mut self, ino: Ino, copies: &[Copied]) -> u64 {
-        let Some(placed) = self.placed_content(ino) else { return 0 };
+    /// Re-points the extents of a file that still stand, of a file in pages as many as readers are told of in one message: the others follow when these have
+    /// taken that in. Returns how many bytes, and whether others follow.
+    fn repoint(&mut self, ino: Ino, mut copies: Vec<Copied>) -> (u64, bool) {
+        let Some(placed) = self.placed_content(ino) else { return (0, false) };
         let Placed { parent, mut content, entry, .. } = placed;
         let mut deltas = chunk::LiveDeltas::new();
-        let (mut moved, mut changes) = (0, Vec::new());
+        let (mut moved, mut changes, mut rest) = (0, Vec::new(), Vec::new());
         match &mut content.body {
             Body::Extents { map } => {
-                for copy in copies {
+                for copy in &copies {
                     moved += replace(map, copy, &mut deltas);
                 }
                 match entry {
                     Some((Key::Entry(dir, cookie), mut dirent)) => {
-                        let meta::Child::Covered { inode } = &mut dirent.child else { return 0 };
+                        let meta::Child::Covered { inode } = &mut dirent.child else { return (0, false) };
                         Arc::make_mut(inode).content = content;
                         changes.push(Change::PutEntry { parent: dir, cookie, entry: dirent });
                     }
@@ -325,8 +332,9 @@ impl Master {
                 }
             }
             Body::Paged { .. } => {
-                let (pages, bytes) = self.repointed_pages(ino, copies, &mut deltas);
+                let (pages, bytes, done) = self.repointed_pages(ino, &copies, &mut deltas);
                 moved = bytes;
+                rest = copies.split_off(done);
                 changes.extend(pages.into_iter().map(|(page, map)| Change::PutExtentPage {
                     ino,
                     parent,
@@ -336,36 +344,42 @@ impl Master {
             }
             Body::Empty {} | Body::Inline { .. } | Body::Target { .. } => {}
         }
+        let goes_on = !rest.is_empty();
+        let next = Task::Repoint { ino, copies: rest };
         if moved > 0 {
             changes.extend(deltas.iter().map(|(segment, bytes)| Change::AddLive { segment, bytes }));
-            self.make_change(NodeId(0), &changes, Vec::new(), Then::Nothing);
+            let then = if goes_on { Then::Task(next) } else { Then::Nothing };
+            self.make_change(NodeId(0), &changes, Vec::new(), then);
+        } else if goes_on {
+            self.tasks.push_back(next);
         }
-        moved
+        (moved, goes_on)
     }
 
-    /// Pages of extents with the copies that still stand for them, and how many bytes those are.
+    /// Pages of extents with the copies that still stand for them, how many bytes those are, and how many copies were looked at: one at least.
     fn repointed_pages(
         &self,
         ino: Ino,
         copies: &[Copied],
         deltas: &mut chunk::LiveDeltas,
-    ) -> (BTreeMap<u64, ExtentMap>, u64) {
+    ) -> (BTreeMap<u64, ExtentMap>, u64, usize) {
         let mut pages: BTreeMap<u64, ExtentMap> = BTreeMap::new();
-        let mut moved = 0;
+        let (mut moved, mut done) = (0, 0);
         for copy in copies {
             let page = copy.old.file_offset() / Body::PAGE_SPAN;
             let is_full = pages.values().map(ExtentMap::len).sum::<usize>() > REPOINT_EXTENTS;
             let map = match pages.remove(&page) {
                 Some(map) => Some(map),
-                // Readers are told in one message. The rest waits for the next round.
+                // Readers are told in one message.
                 None if is_full => break,
                 None => self.read(Key::ExtentPage(ino, page)).ok().flatten(),
             };
+            done += 1;
             let Some(mut map) = map else { continue };
             moved += replace(&mut map, copy, deltas);
             pages.insert(page, map);
         }
-        (pages, moved)
+        (pages, moved, done)
     }
 
     /// A file's content and what covers it, as committed.

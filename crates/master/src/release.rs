@@ -93,23 +93,26 @@ impl Master {
     /// An uncovered inode with one link falls back into its directory when nobody has a token on it or has it
     /// open, unless its directory is held in EX: the holder would not know.
     pub(crate) fn merge_if_free(&mut self, ino: Ino) {
-        if self.may_be_open_unsaid(ino) {
-            return;
+        let Some(parent) = self.falls_back_to(ino) else { return };
+        match self.table.exclusive_holder(ResourceId::dir(parent)) {
+            Some(_) => self.merge_after_turn(parent, ino),
+            None => self.tasks.push_back(Task::Own { op: Op::Merge { ino } }),
         }
+    }
+
+    /// The directory that an uncovered inode falls back into, if nothing of it is held, open, or may be open.
+    pub(crate) fn falls_back_to(&self, ino: Ino) -> Option<Ino> {
         let is_held = |kind| self.table.holders(ResourceId { ino, kind }).next().is_some();
-        if is_held(ResourceKind::Attr) || is_held(ResourceKind::File) {
-            return;
+        if is_held(ResourceKind::Attr)
+            || is_held(ResourceKind::File)
+            || self.table.open_nodes(ino).next().is_some()
+            || self.may_be_open_unsaid(ino)
+        {
+            return None;
         }
-        if self.table.open_nodes(ino).next().is_some() {
-            return;
+        match self.read(meta::Key::Inode(ino)) {
+            Ok(Some(StoredInode::Own { attr })) if attr.nlink == 1 && attr.parent.0 != 0 => Some(attr.parent),
+            _ => None,
         }
-        let Ok(Some(StoredInode::Own { attr })) = self.read(meta::Key::Inode(ino)) else { return };
-        if attr.nlink != 1 || attr.parent.0 == 0 {
-            return;
-        }
-        if self.table.exclusive_holder(ResourceId::dir(attr.parent)).is_some() {
-            return self.merge_after_turn(attr.parent, ino);
-        }
-        self.tasks.push_back(Task::Own { op: Op::Merge { ino } });
     }
 }

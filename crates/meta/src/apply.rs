@@ -301,7 +301,8 @@ impl<S: StoreRead> Applier<'_, S> {
     }
 }
 
-/// What a segment's live bytes count as that are not known: no more is there, and of what is taken away something is left.
-const FULL: u64 = chunk::SEGMENT_LEN;
+/// What a segment's live bytes count as that are not known: of whatever is taken away something is left. Copies count once each, so that may be more than
+/// is there.
+const FULL: u64 = i64::MAX as u64;
 /// Extent pages read at once.
 const SCAN_CHUNK: usize = 64;

@@ -163,5 +163,6 @@ fn a_store_that_is_damaged_in_parts_fails_no_list() {
     let applied = apply(&[add_live(10)], &Damaged, NodeId(9)).unwrap();
     let [(key, Some(value))] = &applied.writes[..] else { panic!("{:?}", applied.writes) };
     let record: SegmentRecord = value_decode(key, value).unwrap();
-    assert_eq!(record, SegmentRecord { writer: NodeId(9), live_bytes: chunk::SEGMENT_LEN });
+    // Of what copies have in common each counts, so that may be more than the segment is long.
+    assert_eq!(record, SegmentRecord { writer: NodeId(9), live_bytes: i64::MAX as u64 });
 }

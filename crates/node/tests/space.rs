@@ -239,6 +239,49 @@ fn exercise(disk_mib: u64) {
     a.unmount().unwrap();
 }
 
+/// Goal: a file in many thousand pieces takes hardly more room than its bytes, however often it is overwritten, since what is copied for it is all
+/// used. Method: 4 KiB at a time, all over the file, then a part of it again and again.
+#[test]
+fn a_file_in_many_pieces_is_cleaned_whole() {
+    const BLOCKS: u64 = 16_384;
+    const BLOCK: u64 = 4096;
+    let Some(scratch) = Scratch::new() else { return };
+    fs::remove_dir_all(scratch.volume()).unwrap();
+    let options = volume::FormatOptions { segment_bytes: Some(4 * MIB), ..volume::FormatOptions::default() };
+    volume::format(&scratch.volume(), &options).unwrap();
+    let a = scratch.mount("a");
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(a.path("f")).unwrap();
+    let mut rounds = vec![0u8; BLOCKS as usize];
+    let mut random = 5u64;
+    for round in 1..=7 {
+        let mut since_sync = 0;
+        for n in (0..BLOCKS).map(|i| (i * 7919 + u64::from(round)) % BLOCKS) {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if round > 1 && random >> 60 > 4 {
+                continue;
+            }
+            file.write_all_at(&[round; BLOCK as usize], n * BLOCK).unwrap();
+            rounds[n as usize] = round;
+            since_sync += 1;
+            if since_sync % 64 == 0 {
+                file.sync_data().unwrap();
+            }
+        }
+        file.sync_all().unwrap();
+    }
+    let segments = scratch.volume().join("segments");
+    let limit = BLOCKS * BLOCK * 13 / 10 + 8 * MIB;
+    assert!(becomes(|| used(&segments) <= limit), "{} MiB stay", used(&segments) / MIB);
+    println!("{} MiB, moved {} MiB", used(&segments) / MIB, a.stat("segment_cleaned_bytes_total") / MIB);
+    let mut block = [0; BLOCK as usize];
+    for (n, round) in rounds.iter().enumerate() {
+        file.read_exact_at(&mut block, n as u64 * BLOCK).unwrap();
+        assert!(block.iter().all(|byte| byte == round), "block {n}");
+    }
+    drop(file);
+    a.unmount().unwrap();
+}
+
 /// Goal: a disk that others fill while a node has content in memory stops no other node, and who wrote what is lost
 /// is told. Method: the disk is filled from outside between the writes on one mount and the reads on the other.
 #[test]

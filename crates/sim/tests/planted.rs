@@ -40,7 +40,7 @@ const TABLE: &[(Planted, u32, Method)] = &[
     (Planted::SplitForgotten, 1, Method::Worlds { deaths: 0 }),
     (Planted::InodeNumberReused, 1_000, Method::Seeds(ALIVE)),
     (Planted::StaleGrantTaken, 3, Method::Seeds(ALIVE)),
-    (Planted::SyncSkipped, 40, Method::Seeds(POWER)),
+    (Planted::SyncSkipped, 100, Method::Seeds(POWER)),
     (Planted::BatchAppliedTwice, 200, Method::Seeds(MASTERS)),
     (Planted::OrphanLost, 1, Method::Seeds(ALIVE)),
     (Planted::FenceLeftOpen, 1, Method::Trials { from: 200 }),

@@ -415,7 +415,12 @@ impl Core {
             && progress.ship.is_none()
             && self.attr_held(ino).is_some_and(|(mode, _)| mode & 0o6000 == 0)
             && !self.has_capability(ino);
-        if *set != AttrSet::default() && !takes_nothing {
+        if *set == kills_alone && size.is_some() {
+            if set.kill_privileges.is_some() && !takes_nothing && !progress.killed_privileges {
+                self.run_with_pages(ino, &Op::SetAttr { ino, set: set.clone() }, progress)?;
+                progress.killed_privileges = true;
+            }
+        } else if *set != AttrSet::default() {
             self.set_attributes(ino, set, progress)?;
         }
         let (attr, mut keep) = self.attr_of(ino, progress)?;

@@ -80,6 +80,8 @@ pub struct Core {
     pub(crate) opens_in_doubt: BTreeSet<Ino>,
     /// Open files that have gone where nothing is known here, and of which the master has yet to be told.
     pub(crate) opens_out_of_sight: Vec<Ino>,
+    /// Inodes whose pages are being taken back, and by how many jobs.
+    pub(crate) pages_going: FxHashMap<Ino, u32>,
     /// Directories that cover inodes whose entries are not loaded yet.
     pub(crate) sought: FxHashMap<Ino, Ino>,
 
@@ -258,6 +260,7 @@ impl Core {
             asked_again_at: None,
             opens_in_doubt: BTreeSet::new(),
             opens_out_of_sight: Vec::new(),
+            pages_going: FxHashMap::default(),
             sought: FxHashMap::default(),
             inode_numbers: VecDeque::new(),
             reserve_asked: false,

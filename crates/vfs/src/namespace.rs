@@ -761,12 +761,36 @@ impl Core {
         let has_any = self.mode_for_write(ino)?.is_none_or(|mode| mode & 0o6000 != 0);
         if has_any || self.has_capability(ino) {
             let set = AttrSet { kill_privileges: Some(groups.clone()), ..AttrSet::default() };
-            self.run_op(&Op::SetAttr { ino, set }, OperationKind::Setattr, progress)?;
-            progress.ship = None;
-            progress.killed_privileges = true;
+            progress.killed_privileges = self.run_with_pages(ino, &Op::SetAttr { ino, set }, progress)?;
         }
         progress.flushed = true;
         Ok(())
+    }
+
+    /// Runs a change of `ino` that a write or a truncation brings with it. These own pages, which the release of a right may be waiting for: so it
+    /// is made by a right that is being given back, rather than to wait for that. Returns whether it may have changed anything.
+    pub(crate) fn run_with_pages(&mut self, ino: Ino, op: &Op, progress: &mut Progress) -> Try<bool> {
+        let resource = match self.place(ino) {
+            Place::Covered(parent, _) => ResourceId::dir(parent),
+            Place::Own | Place::Unknown => ResourceId::attr(ino),
+        };
+        if progress.ship.is_none() && self.is_dropping(resource) && self.tokens.held(resource) == LockMode::Ex
+        {
+            let context = OpContext { now: self.clock.wall, node: self.me };
+            let planned = op.plan(&NodeView::new(self, Rights::Held), &context);
+            match planned {
+                Ok(plan) => {
+                    let changes_any = !plan.changes.is_empty();
+                    self.apply_local(plan.changes);
+                    return Ok(changes_any);
+                }
+                Err(ViewError::Refused(error)) => return Err(error.into()),
+                Err(ViewError::Missing(_)) => {}
+            }
+        }
+        self.run_op(op, OperationKind::Setattr, progress)?;
+        progress.ship = None;
+        Ok(true)
     }
 
     /// What goes when a file is changed. The kernel keeps the mode that it has, and would go on to run the file with the rights of its
@@ -795,7 +819,7 @@ impl Core {
             return Ok(());
         }
         let op = Op::RemoveXattr { ino, name: checked(CAPABILITY)?, only_owner: None };
-        match self.run_op(&op, OperationKind::Setattr, progress) {
+        match self.run_with_pages(ino, &op, progress) {
             // Another writer was faster, or other attributes are too large to be looked through here.
             Ok(_) | Err(Step::Done(Reply::Error(FsError::NoAttribute))) => {}
             Err(step) => return Err(step),

@@ -9,6 +9,8 @@
 //! 3. The batch and then the release are sent, in this order, on one connection.
 
 use meta::FileKind;
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashSet;
 use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
@@ -277,6 +279,7 @@ impl Core {
             }
         }
         let list = self.wait_for_answers(list, is_unknown);
+        self.begin_taking(&pages);
         let job = self.number();
         self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, since: job, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
@@ -287,6 +290,7 @@ impl Core {
     pub fn invalidated(&mut self, clock: Clock, job: u64) {
         self.clock = clock;
         let Some(mut done) = self.jobs.remove(&job) else { return };
+        self.end_taking(&done.pages);
         // Pages filled while the call ran may have come after it looked.
         let since = done.since;
         let mut again: Vec<Ino> =
@@ -317,6 +321,7 @@ impl Core {
             let pause = if again.iter().any(is_read) { pause_after(done.rounds) } else { Micros(0) };
             done.again = Some((clock.now + pause, again));
             done.rounds += 1;
+            self.begin_taking(&done.pages);
             self.jobs.insert(job, done);
             self.take_back_again();
             return;
@@ -326,20 +331,19 @@ impl Core {
         }
         // What another job takes back as well is that one's. Old content is read on for as long as a later change takes it back, and no longer:
         // what an earlier job still waits for, others may have changed since.
-        let others = |is_asked: fn(&InvalidateJob, bool) -> bool| -> FxHashSet<Ino> {
-            let jobs = self.jobs.iter().filter(|_| !done.pages.is_empty());
-            let jobs = jobs.filter(|(number, other)| is_asked(other, **number > job));
-            jobs.flat_map(|(_, other)| other.pages.iter().copied()).collect()
+        let is_later = |(number, other): (&u64, &InvalidateJob), ino: &Ino| {
+            *number > job
+                && matches!(other.purpose, Purpose::Forget { .. } | Purpose::OldForget)
+                && other.pages.contains(ino)
         };
-        let of_others = others(|_, _| true);
-        let of_later = others(|other, is_later| {
-            is_later && matches!(other.purpose, Purpose::Forget { .. } | Purpose::OldForget)
-        });
-        for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
-            if !of_later.contains(ino) {
+        for ino in done.pages.iter().filter(|ino| self.old_content.contains_key(ino)).collect::<Vec<_>>() {
+            if !again.contains(ino) && !self.jobs.iter().any(|other| is_later(other, ino)) {
                 self.old_content.remove(ino);
             }
-            if let Some(known) = self.known.get_mut(ino).filter(|_| !of_others.contains(ino)) {
+        }
+        for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
+            let is_taken = self.is_taking_pages(*ino);
+            if let Some(known) = self.known.get_mut(ino).filter(|_| !is_taken) {
                 known.note_dropped();
             }
         }
@@ -362,8 +366,11 @@ impl Core {
         }
         if !again.is_empty() && !is_alone {
             // Given up: who waits has waited long enough. From here on nobody reads by the old right, so these go now.
-            let is_old = |ino: &&Ino| !of_later.contains(ino);
-            again.iter().filter(is_old).for_each(|ino| drop(self.old_content.remove(ino)));
+            for ino in &again {
+                if !self.jobs.iter().any(|other| is_later(other, ino)) {
+                    self.old_content.remove(ino);
+                }
+            }
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
             self.invalidate(Purpose::Alone, list, again);
         }
@@ -375,7 +382,24 @@ impl Core {
     /// A write has, from before it comes until it is answered. One that waits for a token would keep the job from ending for as
     /// long as others wait for that: so nobody may begin to write meanwhile.
     pub(crate) fn is_taking_pages(&self, ino: Ino) -> bool {
-        self.jobs.values().any(|job| job.pages.contains(&ino))
+        self.pages_going.contains_key(&ino)
+    }
+
+    fn begin_taking(&mut self, pages: &[Ino]) {
+        for ino in pages {
+            *self.pages_going.entry(*ino).or_default() += 1;
+        }
+    }
+
+    fn end_taking(&mut self, pages: &[Ino]) {
+        for ino in pages {
+            if let Entry::Occupied(mut jobs) = self.pages_going.entry(*ino) {
+                *jobs.get_mut() -= 1;
+                if *jobs.get() == 0 {
+                    jobs.remove();
+                }
+            }
+        }
     }
 
     /// The directory that is being given back, if its listing was served since the kernel's was last taken back.

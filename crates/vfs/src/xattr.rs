@@ -20,6 +20,11 @@ const TREE_XATTR: &[u8] = b"trusted.holdfast.tree";
 /// What the names of access lists begin with.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
+/// A name of an extended attribute, which is recorded as the names of files are: one with a slash is of none, and cannot be given.
+fn xattr_name(name: &[u8], with_slash: FsError) -> Try<Name> {
+    if name.contains(&b'/') { Err(with_slash.into()) } else { checked(name) }
+}
+
 /// The operation that charges an inode to the tree whose number is given in decimal, 0 for none.
 fn set_tree(ino: Ino, value: &[u8]) -> Result<Op, FsError> {
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
@@ -29,7 +34,7 @@ fn set_tree(ino: Ino, value: &[u8]) -> Result<Op, FsError> {
 
 impl Core {
     pub(crate) fn try_getxattr(&mut self, ino: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
-        let name = checked(name)?;
+        let name = xattr_name(name, FsError::NoAttribute)?;
         if name.as_bytes() == TREE_XATTR {
             return match self.attr_of(ino, progress)?.0.tree {
                 0 => Err(FsError::NoAttribute.into()),
@@ -69,7 +74,7 @@ impl Core {
         only_owner: Option<u32>,
         progress: &mut Progress,
     ) -> Try<Reply> {
-        let name = checked(name)?;
+        let name = xattr_name(name, FsError::NotSupported)?;
         self.need_place(ino)?;
         let op = match name.as_bytes() == TREE_XATTR {
             true => set_tree(ino, value)?,
@@ -86,7 +91,7 @@ impl Core {
         only_owner: Option<u32>,
         progress: &mut Progress,
     ) -> Try<Reply> {
-        let name = checked(name)?;
+        let name = xattr_name(name, FsError::NoAttribute)?;
         self.need_place(ino)?;
         let op = match name.as_bytes() == TREE_XATTR {
             true => set_tree(ino, b"0")?,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use chunk::MemStore;
 use common::{reserved, root_acquired, welcome};
-use meta::FileKind;
 use meta::ops::AttrSet;
+use meta::{Change, FileKind};
 use obs::Metrics;
 use types::{Ino, LockMode, Micros, ResourceId, ResourceKind, Timespec};
 use vfs::{
@@ -32,9 +32,12 @@ struct Rig {
     file: Ino,
     /// What was stored through a mapping: written when pages are taken back.
     stored: Option<Vec<u8>>,
-    /// How the file is cut while its pages are taken back: until that is answered the kernel writes none back.
-    cut: Option<AttrSet>,
+    /// What is asked while its pages are taken back, which waits for the answer: a truncation, during which the kernel writes none back, or a
+    /// write, which has one locked.
+    during: Option<Request>,
     replies: Vec<Reply>,
+    /// Modes of the file, as logged.
+    modes: Vec<u32>,
 }
 
 impl Rig {
@@ -61,8 +64,9 @@ impl Rig {
             released: false,
             file: Ino(0),
             stored: None,
-            cut: None,
+            during: None,
             replies: Vec::new(),
+            modes: Vec::new(),
         };
         rig.core.hello(rig.clock(), 1, 1, String::new(), String::new());
         rig.hear(welcome(1_000_000_000));
@@ -117,12 +121,9 @@ impl Rig {
                             assert!(matches!(self.read(), Some(Reply::Data(_))), "served by the old right");
                         }
                     }
-                    if let Some(set) = self.cut.take() {
-                        let (ino, id) = (self.file, RequestId(self.next));
-                        self.next += 1;
-                        let cut = Request::SetAttr { ino, set, size: Some(7) };
-                        let reply = self.core.submit(self.clock(), id, cut);
-                        assert!(matches!(reply, Some(Reply::Attr(attr, _)) if attr.size == 7), "{reply:?}");
+                    if let Some(request) = self.during.take() {
+                        let told = self.ask(request).or_else(|| self.replies.pop());
+                        assert!(matches!(told, Some(Reply::Attr(..) | Reply::Written { .. })), "{told:?}");
                     }
                     if let Some(stored) = self.stored.take() {
                         let (ino, data) = (self.file, WriteData(stored.into()));
@@ -143,7 +144,12 @@ impl Rig {
                 Output::Send(ToMaster::Acquire { request, .. }) => {
                     self.core.handle_message(self.clock(), root_acquired(request));
                 }
-                Output::Send(ToMaster::Batch { seq, .. }) => {
+                Output::Send(ToMaster::Batch { seq, changes, .. }) => {
+                    self.modes.extend(changes.iter().filter_map(|change| match change {
+                        Change::PutEntry { entry, .. } => entry.covered().map(|inode| inode.attr.mode),
+                        Change::PutAttr { attr, .. } => Some(attr.mode),
+                        _ => None,
+                    }));
                     self.core.handle_message(self.clock(), FromMaster::Durable { seq });
                 }
                 Output::Send(ToMaster::Release { .. }) => self.released = true,
@@ -211,12 +217,32 @@ fn a_time_is_set_when_what_was_stored_before_is_written() {
     assert_eq!(rig.rounds.len(), 1);
 }
 
-/// Whoever may not keep setuid cuts a file that has none: nothing is to be set beside its length, and nothing waited for.
+/// Whoever may not keep setuid writes or cuts a file: neither waits for the right that is being given back, for that may wait for its pages.
 #[test]
-fn a_file_is_cut_by_anybody_while_its_directory_is_given_back() {
-    let (mut rig, _) = Rig::with_open(0);
-    rig.read();
-    rig.cut = Some(AttrSet { kill_privileges: Some(Vec::new()), ..AttrSet::default() });
-    rig.revoke();
-    assert_eq!(rig.cut, None);
+fn a_file_is_written_and_cut_by_anybody_while_its_directory_is_given_back() {
+    for mode in [0o644, 0o4755, 0o2664, 0o2775] {
+        for is_cut in [false, true] {
+            let (mut rig, _) = Rig::with_open(0);
+            let ino = rig.file;
+            let set = AttrSet { mode: Some(mode), ..AttrSet::default() };
+            assert!(rig.ask(Request::SetAttr { ino, set, size: None }).is_some());
+            rig.read();
+            let kill_privileges = Some(vec![0]);
+            rig.during = Some(match is_cut {
+                true => {
+                    let set = AttrSet { kill_privileges, ..AttrSet::default() };
+                    Request::SetAttr { ino, set, size: Some(7) }
+                }
+                false => {
+                    let data = WriteData(vec![8; 100].into());
+                    Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges }
+                }
+            });
+            rig.revoke();
+            assert!(rig.during.is_none());
+            let has_lost = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
+            let logged = rig.modes.last().copied();
+            assert_eq!(logged, Some(if has_lost { mode & 0o777 } else { mode }), "{mode:o} {is_cut}");
+        }
+    }
 }
