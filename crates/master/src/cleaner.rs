@@ -36,7 +36,14 @@ pub(crate) enum Cleaner {
     /// The driver copies to these segments, which are nobody else's.
     Copying { victims: BTreeSet<SegmentId>, segments: Vec<SegmentId> },
     /// Files are pointed to the copies, one task each.
-    Repointing { victims: BTreeSet<SegmentId>, segments: Vec<SegmentId>, left: usize, moved: u64 },
+    Repointing {
+        victims: BTreeSet<SegmentId>,
+        segments: Vec<SegmentId>,
+        /// Bytes that were copied to each of the segments, as they are counted once files name them.
+        copied: BTreeMap<SegmentId, u64>,
+        left: usize,
+        moved: u64,
+    },
 }
 
 /// Segments in which there is nothing to gain though they have dead bytes: the cleaner wrote them, and headers of short runs take room;
@@ -245,10 +252,13 @@ impl Master {
         self.clock = clock;
         let Cleaner::Copying { victims, segments } = std::mem::take(&mut self.cleaner) else { return };
         let mut files: BTreeMap<Ino, Vec<Copied>> = BTreeMap::new();
+        let mut added = chunk::LiveDeltas::new();
+        copies.iter().flat_map(|copy| &copy.new).for_each(|extent| added.on_added(extent));
+        let copied = added.iter().map(|(segment, bytes)| (segment, bytes.unsigned_abs())).collect();
         for copy in copies {
             files.entry(copy.ino).or_default().push(copy);
         }
-        self.cleaner = Cleaner::Repointing { victims, segments, left: files.len(), moved: 0 };
+        self.cleaner = Cleaner::Repointing { victims, segments, copied, left: files.len(), moved: 0 };
         self.tasks.extend(files.into_iter().map(|(ino, copies)| Task::Repoint { ino, copies }));
         self.end_cleaning();
         self.settle();
@@ -276,16 +286,18 @@ impl Master {
 
     /// Ends the round when every file was seen to.
     fn end_cleaning(&mut self) {
-        let Cleaner::Repointing { victims, segments, left: 0, moved } = &mut self.cleaner else { return };
-        let (victims, segments, moved) = (std::mem::take(victims), std::mem::take(segments), *moved);
-        self.cleaner = Cleaner::Idle;
+        let Cleaner::Repointing { left: 0, .. } = &self.cleaner else { return };
+        let Cleaner::Repointing { victims, segments, copied, moved, .. } = std::mem::take(&mut self.cleaner)
+        else {
+            return;
+        };
         self.metrics.segment_bytes_cleaned.add(moved);
         for segment in segments {
             match self.read::<SegmentRecord>(Key::Segment(segment)) {
                 Ok(Some(record)) => {
                     // What was overwritten while it was copied is dead already.
-                    let len = self.config.store.segment_len(segment).unwrap_or(0);
-                    let is_full = record.live_bytes >= len / 10 * 9;
+                    let is_full =
+                        copied.get(&segment).is_none_or(|bytes| record.live_bytes >= bytes / 10 * 9);
                     let until = if is_full { Micros::NEVER } else { self.clock.now + PAUSE_EVERYWHERE };
                     self.settled.0.insert(segment, (record.live_bytes, until));
                 }

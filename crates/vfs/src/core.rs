@@ -377,8 +377,10 @@ impl Core {
                     && parked.progress.ship.is_some();
                 let must_finish =
                     is_made || matches!(parked.request, Request::Release { .. } | Request::Flush { .. });
-                // The kernel says so once: the wait for a lock may begin after this one.
-                let is_for_lock = matches!(parked.request, Request::SetLock { wait: true, .. });
+                // The kernel says so once: the wait for a lock may begin after this one. Not if it is over: whoever is told that he was disturbed
+                // would have the lock all the same.
+                let is_for_lock = matches!(parked.request, Request::SetLock { wait: true, .. })
+                    && parked.progress.lock.is_none();
                 if (cause == Interrupt::Death || is_for_lock) && !is_done && !must_finish {
                     self.unpark(id);
                     self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Interrupted)));

@@ -770,12 +770,17 @@ impl Core {
     /// Runs a change of `ino` that a write or a truncation brings with it. These own pages, which the release of a right may be waiting for: so it
     /// is made by a right that is being given back, rather than to wait for that. Returns whether it may have changed anything.
     pub(crate) fn run_with_pages(&mut self, ino: Ino, op: &Op, progress: &mut Progress) -> Try<bool> {
-        let resource = match self.place(ino) {
-            Place::Covered(parent, _) => ResourceId::dir(parent),
-            Place::Own | Place::Unknown => ResourceId::attr(ino),
+        let (resource, is_covered) = match self.place(ino) {
+            Place::Covered(parent, _) => (ResourceId::dir(parent), true),
+            Place::Own | Place::Unknown => (ResourceId::attr(ino), false),
         };
-        if progress.ship.is_none() && self.is_dropping(resource) && self.tokens.held(resource) == LockMode::Ex
-        {
+        let is_going = self.is_dropping(resource) && self.tokens.held(resource) == LockMode::Ex;
+        // What the master changes right now is not written over.
+        let is_frozen = self.frozen.contains_key(&ino);
+        if progress.ship.is_none() && is_going && is_covered && is_frozen {
+            return Err(Step::Wait(WaitKey::Thawed(ino)));
+        }
+        if progress.ship.is_none() && is_going && !is_frozen {
             let context = OpContext { now: self.clock.wall, node: self.me };
             let planned = op.plan(&NodeView::new(self, Rights::Held), &context);
             match planned {
@@ -785,6 +790,8 @@ impl Core {
                     return Ok(changes_any);
                 }
                 Err(ViewError::Refused(error)) => return Err(error.into()),
+                // The master has to look: at a file with tokens of its own, for which the directory is not waited for.
+                Err(ViewError::Missing(_)) if is_covered => self.split_here(ino, Rights::Held),
                 Err(ViewError::Missing(_)) => {}
             }
         }

@@ -45,6 +45,9 @@ fn told_to_a_new_master(request: Request) -> Vec<ByteLock> {
     sent(&mut core);
     core.handle_message(later, FromMaster::Locked { request: asked.unwrap(), error: None, conflict: None });
     sent(&mut core);
+    // Whoever is disturbed now has it, and is not told that he has not.
+    core.interrupt(later, RequestId(1), Interrupt::Signal);
+    sent(&mut core);
 
     core.link_down(later);
     core.hello(later, 1, 1, String::new(), String::new());
