@@ -8,9 +8,9 @@
 //! 2. *Flushing*: content that the right covers becomes durable and is logged. Nothing is served.
 //! 3. The batch and then the release are sent, in this order, on one connection.
 
-use meta::FileKind;
 use std::collections::hash_map::Entry;
 
+use meta::FileKind;
 use rustc_hash::FxHashSet;
 use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
