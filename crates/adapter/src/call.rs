@@ -11,6 +11,7 @@ use vfs::{Interrupt, RequestId};
 
 use crate::invalidate::Before;
 use crate::kind::kind_of;
+use crate::late::Late;
 use crate::refused::Refused;
 use crate::reply::{Answer, Shape};
 use crate::told::Told;
@@ -150,6 +151,8 @@ pub struct PendingTable {
     pub(crate) capabilities: Told<Ino>,
     /// Whose write was refused, so that the kernel may cut the file.
     pub(crate) refused: Told<Refused>,
+    /// Who was answered ESTALE.
+    pub(crate) late: Told<Late>,
 }
 
 impl PendingTable {

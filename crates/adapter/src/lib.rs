@@ -23,6 +23,7 @@ mod errno;
 mod groups;
 mod invalidate;
 mod kind;
+mod late;
 mod linux;
 mod read;
 mod refused;

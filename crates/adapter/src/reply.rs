@@ -43,7 +43,7 @@ pub enum Shape {
     /// The kernel sends it when it knows of no such name, and takes the answer for a file just made: it does
     /// not check the caller's permissions on it, nor truncate it. If another node was first, that would open
     /// anybody's file to the caller. ESTALE instead makes the kernel walk the path again with a fresh LOOKUP
-    /// (`do_filp_open` in linux:fs/namei.c), then check, then OPEN.
+    /// (`do_filp_open` in linux:fs/namei.c), then check, then OPEN; what it met is [held](crate::late) so long.
     Create {
         /// With O_EXCL: that the name is taken is the answer.
         exclusive: bool,
@@ -140,6 +140,7 @@ impl Answer {
     /// ([`Reply::ReadJob`]).
     pub fn of(shape: Shape, reply: Reply) -> Result<Self, Misfit> {
         Ok(match (shape, reply) {
+            (_, Reply::Met(_)) => Self::Error(errno_of(FsError::Stale)),
             (Shape::SetXattr, Reply::Error(error)) => Self::Error(xattr_errno_of(error)),
             (Shape::Create { exclusive: false }, Reply::Error(FsError::Exists)) => {
                 Self::Error(errno_of(FsError::Stale))

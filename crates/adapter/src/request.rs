@@ -7,7 +7,7 @@ use fuse::{Errno, InHeader, Operation, ReleaseFlags, TimeOrNow, WriteFlags};
 use meta::FileKind;
 use meta::ops::{AttrSet, Groups, RenameMode, XattrMode};
 use types::{Ino, Timespec};
-use vfs::{AllocateMode, MakeSpec, Request};
+use vfs::{AllocateMode, MakeSpec, Request, Taken};
 use wire::{BYTE_MAX, ByteLock, LockKind, LockOwner};
 
 use crate::capability::CAPABILITY;
@@ -113,16 +113,17 @@ fn try_translate<'a>(
         Operation::Open { flags, kill_suidgid: _ } => {
             (Request::Open { ino, open: open_mode_of(flags) }, Shape::Plain)
         }
-        // Always exclusive, see `Shape::Create`: so there is nothing to truncate nor to take suid from.
+        // Answered by a file just made only, see `Shape::Create`: so there is nothing to truncate nor to take suid from.
         Operation::Create { name, mode, flags, umask, kill_suidgid: _ } => {
+            let exclusive = flags & linux::O_EXCL != 0;
             let request = Request::Create {
                 parent: ino,
                 name: bytes(name),
                 spec: make_spec(header, FileKind::File, mode, umask),
                 open: open_mode_of(flags),
-                exclusive: true,
+                taken: if exclusive { Taken::Refuse } else { Taken::Meet },
             };
-            (request, Shape::Create { exclusive: flags & linux::O_EXCL != 0 })
+            (request, Shape::Create { exclusive })
         }
         // O_EXCL says here that the file may never get a name; the kernel sees to that (`I_LINKABLE`).
         Operation::Tmpfile { mode, flags, umask } => {

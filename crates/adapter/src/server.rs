@@ -162,6 +162,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
             Translated::Answer(answer) => call.finish(driver.metrics(), answer),
             Translated::Ask(request, shape) => {
                 call.shape = shape;
+                let request = driver.pending().late.second_walk(call.pid(), request);
                 ask(driver, call, request, Thread::Reader);
             }
             Translated::Write(write) => self.write(call, write),
@@ -506,6 +507,7 @@ fn answer_now<D: Driver>(driver: &D, call: Call, of: Outdated) {
 
 fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
     let pending = driver.pending();
+    let met = if let Reply::Met(ino) = &reply { Some(*ino) } else { None };
     match (call.shape, &reply) {
         (Shape::CapabilityLen { ino }, Reply::Data(_)) => pending.capabilities.note(call.pid(), ino),
         (Shape::RemoveCapability { ino }, Reply::Error(FsError::NoAttribute))
@@ -520,11 +522,13 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
         }
         _ => {}
     }
-    Answer::of(call.shape, reply).unwrap_or_else(|Misfit| {
+    let answer = Answer::of(call.shape, reply).unwrap_or_else(|Misfit| {
         log::error!("the core's reply to a {} request is none that it can have", call.kind().name());
         driver.metrics().errors_unknown.add(1);
         Answer::Error(Errno::IO)
-    })
+    });
+    pending.late.note_answer(call.pid(), &answer, met);
+    answer
 }
 
 fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {

@@ -31,6 +31,14 @@ impl<T: Copy + PartialEq> Told<T> {
         self.len.store(last.len(), Ordering::Relaxed);
     }
 
+    /// What `thread` was told last.
+    pub fn of(&self, thread: u32) -> Option<T> {
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.last.lock().iter().find(|of| of.0 == thread).map(|of| of.1)
+    }
+
     /// What `thread` was told last, if `is_it`. Once.
     pub fn take(&self, thread: u32, is_it: impl FnOnce(T) -> bool) -> Option<T> {
         // Nobody else makes a request for a thread, so that its own note is seen.
@@ -58,6 +66,7 @@ mod tests {
         told.note(1, 5);
         told.note(2, 5);
         assert_eq!(told.take(1, |of| of == 6), None);
+        assert_eq!((told.of(1), told.of(3)), (Some(5), None));
         assert_eq!(told.take(1, |of| of == 5), Some(5));
         assert_eq!(told.take(1, |of| of == 5), None);
         told.note(2, 7);

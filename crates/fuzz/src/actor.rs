@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use meta::FileKind;
 use meta::ops::{AttrSet, RenameMode, XattrMode};
 use types::Ino;
-use vfs::{AllocateMode, DirSink, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{AllocateMode, DirSink, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 use wire::{BYTE_MAX, ByteLock, LockKind, LockOwner};
 
 /// A request, with paths of at most two names in place of numbers.
@@ -163,7 +163,7 @@ impl Actor {
             Symlink(path) => make(path, FileKind::Symlink)?,
             Create(path) => {
                 let (parent, name) = parent(path)?;
-                Request::Create { parent, name, spec: spec(FileKind::File), open: WRITE, exclusive: false }
+                Request::Create { parent, name, spec: spec(FileKind::File), open: WRITE, taken: Taken::Meet }
             }
             Link(path, new) => {
                 let (parent, name) = parent(new)?;

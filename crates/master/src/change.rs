@@ -291,7 +291,8 @@ impl Master {
             }
         }
         for resource in free {
-            self.tasks.extend(self.behind.remove(&resource).unwrap_or_default());
+            let behind = self.behind.remove(&resource).unwrap_or_default();
+            self.tasks.extend(behind.into_iter().map(|(_, task)| task));
         }
     }
 

@@ -143,7 +143,7 @@ pub struct Master {
     /// What waits for the token table, by waiter.
     pub(crate) waiting: BTreeMap<WaiterId, Task>,
     /// What waits until readers have acknowledged changes of a resource.
-    pub(crate) behind: BTreeMap<ResourceId, VecDeque<Task>>,
+    pub(crate) behind: BTreeMap<ResourceId, VecDeque<(Micros, Task)>>,
     /// Changes that readers have yet to acknowledge, by resource.
     pub(crate) unacknowledged: BTreeMap<ResourceId, BTreeSet<u64>>,
     pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,
@@ -483,7 +483,14 @@ impl Master {
 
     /// Puts a task behind the changes of a resource that readers have yet to acknowledge.
     pub(crate) fn wait_behind(&mut self, resource: ResourceId, task: Task) {
-        self.behind.entry(resource).or_default().push_back(task);
+        self.behind.entry(resource).or_default().push_back((self.clock.now, task));
+    }
+
+    /// Whether somebody has waited for long behind changes of a resource: those to come wait behind him, or they would keep him there for
+    /// as long as they go on.
+    pub(crate) fn is_held_up(&self, resource: ResourceId) -> bool {
+        let first = self.behind.get(&resource).and_then(VecDeque::front);
+        first.is_some_and(|(since, _)| self.clock.now.since(*since) >= BEHIND_MAX)
     }
 
     pub(crate) fn number(&mut self) -> u64 {
@@ -558,6 +565,8 @@ impl Master {
     }
 }
 
+/// How long changes of a resource go before whoever waits until they are acknowledged.
+const BEHIND_MAX: Micros = Micros::from_millis(20);
 const SPLIT_PLACES_MAX: usize = 100_000;
 
 /// Messages that wait for the end of a recovery.

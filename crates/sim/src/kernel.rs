@@ -51,6 +51,7 @@ impl Asked {
         let named = |name: &[u8]| name.to_vec();
         match request {
             Request::Lookup { parent, name }
+            | Request::Find { parent, name, .. }
             | Request::Make { parent, name, .. }
             | Request::Create { parent, name, .. }
             | Request::Link { parent, name, .. } => Self::Name(*parent, named(name)),
@@ -87,7 +88,7 @@ impl Pending {
     pub fn of(request: &Request) -> Self {
         let mut locks = Self::default();
         match request {
-            Request::Lookup { parent, .. } => locks.reads.push(*parent),
+            Request::Lookup { parent, .. } | Request::Find { parent, .. } => locks.reads.push(*parent),
             Request::ReadDir { ino, .. } => locks.reads.push(*ino),
             Request::Make { parent, .. }
             | Request::Create { parent, .. }

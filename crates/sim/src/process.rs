@@ -18,7 +18,7 @@ use std::task::Poll;
 use meta::ops::{AttrSet, RenameMode};
 use meta::{FileKind, FsError};
 use types::{Epoch, Ino, Micros};
-use vfs::{Attr, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{Attr, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 use crate::processes::{Begun, Seen, World};
 
@@ -438,7 +438,7 @@ impl Process {
             name: name.clone().into(),
             spec: spec(FileKind::File),
             open: OpenMode { write: true, map: true, ..OpenMode::default() },
-            exclusive: true,
+            taken: Taken::Refuse,
         };
         let file = File { kind: FileKind::File, mode: 0o644, nlink: 1, versions: vec![Rc::default()] };
         if known.is_none() {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use meta::FileKind;
 use types::{Ino, Micros};
-use vfs::{MakeSpec, OpenMode, Reply, Request};
+use vfs::{MakeSpec, OpenMode, Reply, Request, Taken};
 
 use crate::check::Tree;
 use crate::cluster::{Cluster, ClusterConfig, Figures};
@@ -211,7 +211,8 @@ fn make_shared(cluster: &mut Cluster, directories: usize) -> Vec<(Vec<u8>, u64)>
     for name in [&b"log"[..], b"count", b"far"] {
         let spec = spec(FileKind::File);
         let open = OpenMode { write: true, map: true, ..OpenMode::default() };
-        let request = Request::Create { parent: Ino::ROOT, name: name.into(), spec, open, exclusive: true };
+        let request =
+            Request::Create { parent: Ino::ROOT, name: name.into(), spec, open, taken: Taken::Refuse };
         let Reply::Created(entry, opened) = cluster.call(0, request) else { panic!("a file is made") };
         let ino = entry.attr.ino;
         let _ = cluster.call(0, Request::Release { ino, handle: opened.handle, flock: None });

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use meta::ops::{AttrSet, RenameMode};
 use meta::{FileKind, FsError};
 use types::Ino;
-use vfs::{Entry, HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{Entry, HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 use crate::cluster::{Cluster, ClusterConfig, Figures};
 use crate::traffic::Traffic;
@@ -241,7 +241,7 @@ impl Runner {
             name: name.into(),
             spec: Self::spec(FileKind::File),
             open: OpenMode { write: true, map: true, ..OpenMode::default() },
-            exclusive: true,
+            taken: Taken::Refuse,
         };
         let found = match self.cluster.call(node, request) {
             Reply::Created(entry, opened) => {

@@ -5,7 +5,7 @@ use meta::FileKind;
 use meta::ops::AttrSet;
 use sim::{Cluster, ClusterConfig, Tree};
 use types::{Ino, Timespec};
-use vfs::{MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 fn cluster(seed: u64, nodes: usize) -> Cluster {
     let core = vfs::Config::default();
@@ -34,7 +34,7 @@ fn mkdir(cluster: &mut Cluster, node: usize, name: &[u8]) -> Ino {
 fn make_file(cluster: &mut Cluster, node: usize, parent: Ino, name: &[u8]) -> Ino {
     let open = OpenMode { write: true, ..OpenMode::default() };
     let request =
-        Request::Create { parent, name: name.into(), spec: spec(FileKind::File), open, exclusive: true };
+        Request::Create { parent, name: name.into(), spec: spec(FileKind::File), open, taken: Taken::Refuse };
     let Reply::Created(entry, opened) = cluster.call(node, request) else { panic!("create is refused") };
     let ino = entry.attr.ino;
     let data = WriteData(b"bytes"[..].into());

@@ -3,7 +3,7 @@
 use meta::{FileKind, FsError};
 use sim::{Cluster, ClusterConfig, Tree};
 use types::Ino;
-use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 fn cluster(seed: u64, core: vfs::Config) -> Cluster {
     Cluster::new(ClusterConfig {
@@ -31,7 +31,7 @@ fn mkdir(cluster: &mut Cluster, parent: Ino, name: &[u8]) -> Ino {
 fn create(cluster: &mut Cluster, parent: Ino, name: &[u8]) -> (Ino, HandleId) {
     let open = OpenMode { write: true, ..OpenMode::default() };
     let request =
-        Request::Create { parent, name: name.into(), spec: spec(FileKind::File), open, exclusive: true };
+        Request::Create { parent, name: name.into(), spec: spec(FileKind::File), open, taken: Taken::Refuse };
     match cluster.call(0, request) {
         Reply::Created(entry, opened) => (entry.attr.ino, opened.handle),
         other => panic!("create answered {other:?}"),

@@ -5,7 +5,7 @@ use meta::ops::{AttrSet, RenameMode};
 use meta::{FileKind, FsError};
 use sim::{Cluster, ClusterConfig, Tree};
 use types::{Ino, Micros};
-use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 fn cluster(seed: u64, nodes: usize) -> Cluster {
     let core = vfs::Config::default();
@@ -26,7 +26,7 @@ fn spec(kind: FileKind) -> MakeSpec {
 fn create(cluster: &mut Cluster, node: usize, parent: Ino, name: &[u8]) -> (Ino, HandleId) {
     let open = OpenMode { write: true, ..OpenMode::default() };
     let request =
-        Request::Create { parent, name: name.into(), spec: spec(FileKind::File), open, exclusive: true };
+        Request::Create { parent, name: name.into(), spec: spec(FileKind::File), open, taken: Taken::Refuse };
     match cluster.call(node, request) {
         Reply::Created(entry, opened) => (entry.attr.ino, opened.handle),
         other => panic!("create answered {other:?}"),
@@ -222,8 +222,10 @@ fn next_in_line_has_its_turn_when_the_one_before_is_refused() {
             let name = b"a"[..].into();
             (
                 node,
-                cluster
-                    .submit(node, Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true }),
+                cluster.submit(
+                    node,
+                    Request::Create { parent: Ino::ROOT, name, spec, open, taken: Taken::Refuse },
+                ),
             )
         });
         for (node, id) in waiting {

@@ -5,7 +5,7 @@ use meta::FileKind;
 use meta::ops::AttrSet;
 use sim::{Cluster, ClusterConfig};
 use types::{Ino, Micros, Timespec};
-use vfs::{HandleId, Lazy, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{HandleId, Lazy, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 const NODES: usize = 3;
 const LATE_MAX: Micros = Micros(1_000_000);
@@ -38,7 +38,7 @@ impl World {
         };
         let open = OpenMode { write: true, append: true, ..OpenMode::default() };
         let create =
-            Request::Create { parent: Ino::ROOT, name: b"f"[..].into(), spec, open, exclusive: true };
+            Request::Create { parent: Ino::ROOT, name: b"f"[..].into(), spec, open, taken: Taken::Refuse };
         let Reply::Created(entry, opened) = cluster.call(0, create) else { panic!("not made") };
         let mut world = Self {
             cluster,

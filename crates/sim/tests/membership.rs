@@ -3,7 +3,7 @@
 use meta::{FileKind, FsError};
 use sim::{Cluster, ClusterConfig, Cut};
 use types::{Ino, Micros};
-use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 const LONG: Micros = Micros(25_000_000);
 
@@ -15,7 +15,7 @@ fn create(cluster: &mut Cluster, node: usize, name: &[u8]) -> (Ino, HandleId) {
     let open = OpenMode { write: true, ..OpenMode::default() };
     let kind = FileKind::File;
     let spec = MakeSpec { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0, target: Box::default() };
-    let request = Request::Create { parent: Ino::ROOT, name: name.into(), spec, open, exclusive: true };
+    let request = Request::Create { parent: Ino::ROOT, name: name.into(), spec, open, taken: Taken::Refuse };
     match cluster.call(node, request) {
         Reply::Created(entry, opened) => (entry.attr.ino, opened.handle),
         other => panic!("create answered {other:?}"),

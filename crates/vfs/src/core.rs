@@ -134,6 +134,7 @@ pub struct Core {
     /// Names to be taken back once more, when answers on their way have arrived.
     pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
+    pub(crate) holds: crate::holds::Holds,
     pub(crate) pins: BTreeMap<u64, Ino>,
     pub(crate) pinned: FxHashMap<Ino, u32>,
     pub(crate) next_number: u64,
@@ -295,6 +296,7 @@ impl Core {
             untold: BTreeSet::new(),
             names_again: VecDeque::new(),
             linger: BTreeSet::new(),
+            holds: crate::holds::Holds::default(),
             pins: BTreeMap::new(),
             pinned: FxHashMap::default(),
             next_number: 1,
@@ -409,7 +411,7 @@ impl Core {
         let round = self.next_round().min(self.names_again.front().map_or(Micros::NEVER, |(due, _)| *due));
         let aside = self.aside_due();
         let leave = self.departure.again.unwrap_or(Micros::NEVER);
-        let own = revocation.min(linger).min(atimes).min(round).min(aside).min(leave);
+        let own = revocation.min(linger).min(self.holds.due()).min(atimes).min(round).min(aside).min(leave);
         own.min(ping).min(self.lapse_due()).min(self.commit_due)
     }
 
@@ -744,7 +746,7 @@ impl Core {
     /// Counts searches in caches, each once: what had to be waited for was not there. And how long an fsync took.
     fn count_attempt(&mut self, request: &Request, step: &Step, progress: &mut Progress) {
         let cache = match request {
-            Request::Lookup { .. } => obs::CacheKind::Dentry,
+            Request::Lookup { .. } | Request::Find { .. } => obs::CacheKind::Dentry,
             Request::GetAttr { .. } | Request::Stat { .. } => obs::CacheKind::Inode,
             Request::Fsync { .. } => {
                 if let Step::Done(Reply::Done) = step {

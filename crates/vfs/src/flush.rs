@@ -441,6 +441,7 @@ impl Core {
     /// What has fallen due.
     pub(crate) fn on_time(&mut self) {
         self.take_back_again();
+        self.end_holds();
         self.release_lingering();
         self.take_names_back_again();
         self.drop_old_aside();

@@ -186,7 +186,7 @@ impl Core {
         Ok(Reply::Done)
     }
 
-    fn close_handle(&mut self, handle: Handle) {
+    pub(crate) fn close_handle(&mut self, handle: Handle) {
         let ino = handle.ino;
         if handle.broken
             && let Some(count) = self.broken.get_mut(&ino)
@@ -266,7 +266,7 @@ impl Core {
         for ino in std::mem::take(&mut self.opens_in_doubt) {
             let may_open = |request: &Request| match request {
                 Request::Open { ino: wanted, .. } => *wanted == ino,
-                Request::Create { .. } | Request::TmpFile { .. } => true,
+                Request::Create { .. } | Request::TmpFile { .. } | Request::Find { .. } => true,
                 _ => false,
             };
             if self.parked.values().any(|parked| may_open(&parked.request)) {

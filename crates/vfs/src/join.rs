@@ -257,6 +257,7 @@ impl Core {
         self.clock = clock;
         if !self.departure.begun {
             self.departure.begun = true;
+            self.drop_holds();
             if self.link == Link::Lost || self.me == NodeId(0) {
                 self.outputs.push_back(Output::Left);
                 self.departure.ended = true;

@@ -22,6 +22,7 @@ mod gone;
 mod grants;
 mod guard;
 mod handles;
+mod holds;
 mod join;
 mod judged;
 mod known;
@@ -62,5 +63,5 @@ pub use crate::judged::Permissions;
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, PageSpan,
-    ReadJob, Reply, Request, RequestId, Shield, StatFs, Via, WriteData, WriteNow,
+    ReadJob, Reply, Request, RequestId, Shield, StatFs, Taken, Via, WriteData, WriteNow,
 };

@@ -10,7 +10,7 @@ use crate::cache::{DirCache, Found, KernelHas, LOADED_ALL, OwnCache, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
 use crate::outputs::Invalidation;
-use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request};
+use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request, Taken};
 use crate::revoke::Purpose;
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
@@ -67,6 +67,7 @@ impl Core {
         }
         match request {
             Request::Lookup { parent, name } => self.try_lookup(*parent, name),
+            Request::Find { parent, name, met } => self.try_find(*parent, name, *met, progress),
             Request::GetAttr { ino } => self.try_getattr(*ino, progress),
             Request::Stat { ino } => self.try_stat(*ino, progress),
             Request::Itself { ino } => self.try_itself(*ino, progress),
@@ -74,8 +75,8 @@ impl Core {
             Request::SetAttr { ino, set, size } => self.try_setattr(*ino, set, *size, progress),
             Request::ReadLink { ino } => self.try_readlink(*ino),
             Request::Make { parent, name, spec } => self.try_make(*parent, name, spec, progress),
-            Request::Create { parent, name, spec, open, exclusive } => {
-                self.try_create(*parent, name, spec, *open, *exclusive, progress)
+            Request::Create { parent, name, spec, open, taken } => {
+                self.try_create(*parent, name, spec, *open, *taken, progress)
             }
             Request::TmpFile { parent, spec, open } => self.try_tmpfile(*parent, spec, *open, progress),
             Request::Link { ino, parent, name } => self.try_link(*ino, *parent, name, progress),
@@ -230,7 +231,7 @@ impl Core {
         name: &[u8],
         spec: &MakeSpec,
         open: OpenMode,
-        exclusive: bool,
+        taken: Taken,
         progress: &mut Progress,
     ) -> Try<Reply> {
         let checked_name = checked(name)?;
@@ -241,27 +242,19 @@ impl Core {
         let op = Op::Create { parent, name: checked_name.clone(), new, split };
         match self.run_op(&op, OperationKind::Create, progress) {
             Ok(_) => {}
-            Err(Step::Done(Reply::Error(FsError::Exists))) if !exclusive => {
-                // Another node was first: open what it made. A lookup is what counts the name for the kernel.
-                let reply = self.try_lookup(parent, name)?;
-                if let Reply::NoEntry(_) = reply {
-                    // And it is gone again: the name is free.
-                    progress.ship = None;
-                    return self.try_create(parent, name, spec, open, exclusive, progress);
+            Err(Step::Done(Reply::Error(FsError::Exists))) if taken != Taken::Refuse => {
+                // Whoever has the directory for himself waits for nobody who could remove it.
+                let may_wait = taken == Taken::Outwait && progress.ship.is_some();
+                let is_enough = progress.meets >= MEETS_MAX;
+                match self.try_meet(parent, name, progress)? {
+                    Some(reply) if is_enough || !may_wait => return Ok(reply),
+                    None if is_enough => return Err(FsError::Exists.into()),
+                    // It is gone again, or may be by the next time.
+                    Some(_) | None => {}
                 }
-                let Reply::Entry(entry) = reply else { return Ok(reply) };
-                if entry.attr.kind != FileKind::File {
-                    self.forget(entry.attr.ino, 1);
-                    return Err(FsError::Exists.into());
-                }
-                return match self.try_open(entry.attr.ino, open) {
-                    Ok(Reply::Opened(opened)) => Ok(Reply::Created(entry, opened)),
-                    Ok(other) => Ok(other),
-                    Err(step) => {
-                        self.forget(entry.attr.ino, 1);
-                        Err(step)
-                    }
-                };
+                progress.meets += 1;
+                progress.ship = None;
+                return self.try_create(parent, name, spec, open, taken, progress);
             }
             Err(step) => return Err(step),
         }
@@ -941,6 +934,9 @@ fn makes_something(op: &Op) -> bool {
         | Op::TellOwner { .. } => false,
     }
 }
+
+/// So often a name is tried that others have given away: a round trip each.
+const MEETS_MAX: u32 = 100;
 
 /// Checks a name.
 pub(crate) fn checked(name: &[u8]) -> Try<Name> {

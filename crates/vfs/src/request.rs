@@ -23,12 +23,26 @@ pub enum Interrupt {
     Death,
 }
 
+/// What becomes of the creation of a file whose name another has given away since the kernel looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is refused, as with O_EXCL.
+    Refuse,
+    /// What is there is held, to be found by the kernel's second walk: [`Reply::Met`].
+    Meet,
+    /// The same, but it was the second walk that found nothing, and there is no third: if the name is free again soon, the file is made.
+    Outwait,
+}
+
 /// A request. Names are raw bytes: checking them is part of the answer.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "fields are those of the system calls named")]
 pub enum Request {
     /// Resolves a name.
     Lookup { parent: Ino, name: Box<[u8]> },
+    /// The same for somebody whose last walk came to something that was gone, or to a file of another's where there was none: a file
+    /// that is found stays for a second, to be opened. If none is found, `met` is, which [`Reply::Met`] told of.
+    Find { parent: Ino, name: Box<[u8]>, met: Option<Ino> },
     /// Attributes of an inode, for a kernel that goes by them: a read that may meet the end, a seek to it.
     GetAttr { ino: Ino },
     /// Attributes of an inode, for a process that looks, by stat or the like; with `lazysize` some may be late.
@@ -43,8 +57,8 @@ pub enum Request {
     ReadLink { ino: Ino },
     /// mknod, mkdir, symlink.
     Make { parent: Ino, name: Box<[u8]>, spec: MakeSpec },
-    /// open with O_CREAT.
-    Create { parent: Ino, name: Box<[u8]>, spec: MakeSpec, open: OpenMode, exclusive: bool },
+    /// open with O_CREAT of a name that the kernel does not know.
+    Create { parent: Ino, name: Box<[u8]>, spec: MakeSpec, open: OpenMode, taken: Taken },
     /// open with O_TMPFILE.
     TmpFile { parent: Ino, spec: MakeSpec, open: OpenMode },
     /// link.
@@ -116,6 +130,7 @@ impl Request {
     pub(crate) fn names(&self) -> Vec<(Ino, Name)> {
         let list: &[(&Ino, &[u8])] = match self {
             Self::Lookup { parent, name }
+            | Self::Find { parent, name, .. }
             | Self::Make { parent, name, .. }
             | Self::Create { parent, name, .. }
             | Self::Link { parent, name, .. }
@@ -133,6 +148,7 @@ impl Request {
     pub(crate) fn within(&self) -> Option<Ino> {
         match self {
             Self::Lookup { parent, .. }
+            | Self::Find { parent, .. }
             | Self::Make { parent, .. }
             | Self::Create { parent, .. }
             | Self::TmpFile { parent, .. }
@@ -156,6 +172,7 @@ impl Request {
             | Self::SetAttr { ino, size: Some(_), .. } => Some(*ino),
             Self::SetLock { lock, .. } | Self::TestLock { lock } => Some(lock.ino),
             Self::Lookup { .. }
+            | Self::Find { .. }
             | Self::Itself { .. }
             | Self::Parent { .. }
             | Self::GetAttr { .. }
@@ -195,6 +212,7 @@ impl Request {
     pub(crate) fn finds_by_name(&self) -> bool {
         match self {
             Self::Lookup { .. }
+            | Self::Find { .. }
             | Self::Make { .. }
             | Self::Create { .. }
             | Self::Link { .. }
@@ -247,7 +265,9 @@ impl Request {
     /// The label under which it is counted.
     pub fn kind(&self) -> OperationKind {
         match self {
-            Self::Lookup { .. } | Self::Itself { .. } | Self::Parent { .. } => OperationKind::Lookup,
+            Self::Lookup { .. } | Self::Find { .. } | Self::Itself { .. } | Self::Parent { .. } => {
+                OperationKind::Lookup
+            }
             Self::GetAttr { .. } | Self::Stat { .. } => OperationKind::Getattr,
             Self::SetAttr { size: None, .. } => OperationKind::Setattr,
             Self::SetAttr { size: Some(_), .. } => OperationKind::Truncate,
@@ -421,6 +441,8 @@ pub enum Reply {
     NoEntry(Keep),
     /// A file made and opened.
     Created(Entry, Opened),
+    /// Another was first, and what it made is held for a second: [`Request::Find`] finds it, even if it is removed meanwhile.
+    Met(Ino),
     /// Attributes.
     Attr(Attr, Keep),
     /// A file opened.

@@ -103,6 +103,8 @@ pub struct Progress {
     pub error: Option<FsError>,
     /// How often an inode that it found by name was gone when it was asked for.
     pub stale_finds: u32,
+    /// How often it met another's file under the name that it makes.
+    pub meets: u32,
     /// Whether what it made is not to be found any more.
     pub is_gone: bool,
     /// Its lock request and the answer.
@@ -156,6 +158,7 @@ impl Progress {
             glimpse: None,
             error: None,
             stale_finds: 0,
+            meets: 0,
             is_gone: false,
             lock: None,
             xattrs: None,

@@ -75,7 +75,7 @@ impl Rig {
         let (mode, target) = (0o644, Box::default());
         let spec = MakeSpec { kind: FileKind::File, mode, umask: 0, uid: 0, gid: 0, rdev: 0, target };
         let (name, open) = (b"f"[..].into(), OpenMode { write: true, map: true, ..OpenMode::default() });
-        let create = Request::Create { parent: Ino::ROOT, name, spec, open, exclusive: true };
+        let create = Request::Create { parent: Ino::ROOT, name, spec, open, taken: vfs::Taken::Refuse };
         let Some(Reply::Created(entry, opened)) = rig.ask(create) else { panic!("created") };
         rig.file = entry.attr.ino;
         let (ino, data) = (rig.file, WriteData(vec![7; 100].into()));

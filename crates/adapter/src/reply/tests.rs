@@ -120,6 +120,7 @@ fn errors() {
 fn a_create_that_lost_the_race_is_walked_again_unless_exclusive() {
     for (exclusive, errno) in [(false, Errno::STALE), (true, Errno::EXIST)] {
         assert_answers(Shape::Create { exclusive }, Reply::Error(FsError::Exists), Answer::Error(errno));
+        assert_answers(Shape::Create { exclusive }, Reply::Met(Ino(7)), Answer::Error(Errno::STALE));
         assert_answers(
             Shape::Create { exclusive },
             Reply::Error(FsError::NoSpace),

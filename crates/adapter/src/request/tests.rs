@@ -108,20 +108,20 @@ fn making() {
 }
 
 #[test]
-fn creating_is_exclusive_whatever_the_caller_wants() {
+fn what_another_has_made_is_not_opened_by_creating() {
     let create =
         |flags| Operation::Create { name: os("a"), mode: 0o100_644, flags, umask: 0o22, kill_suidgid: false };
     let open = |append| vfs::OpenMode { write: true, map: false, append, sync: false };
-    let request = |append| Request::Create {
+    let request = |append, taken| Request::Create {
         parent: PARENT,
         name: boxed("a"),
         spec: spec(FileKind::File, 0o644, 0o22),
         open: open(append),
-        exclusive: true,
+        taken,
     };
-    assert_asks(create(0o101), request(false), Shape::Create { exclusive: false });
-    assert_asks(create(0o301), request(false), Shape::Create { exclusive: true });
-    assert_asks(create(0o2101), request(true), Shape::Create { exclusive: false });
+    assert_asks(create(0o101), request(false, Taken::Meet), Shape::Create { exclusive: false });
+    assert_asks(create(0o301), request(false, Taken::Refuse), Shape::Create { exclusive: true });
+    assert_asks(create(0o2101), request(true, Taken::Meet), Shape::Create { exclusive: false });
     assert_asks(
         Operation::Tmpfile { mode: 0o100_600, flags: 0o2, umask: 0o77 },
         Request::TmpFile {

@@ -1,8 +1,9 @@
 //! What is removed and still looked at, by descriptors of which the file system is not told.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -129,4 +130,61 @@ fn what_a_rename_replaced_can_be_looked_at_until_it_is_closed() {
             );
         }
     }
+}
+
+/// Goal: who opens a file that others make and remove all the time is told nothing worse than that it is not there, and of one that is replaced by
+/// rename(2) not even that. Method: two nodes make, remove and replace, a third opens and changes by path, for some seconds.
+#[test]
+fn names_that_others_make_and_remove_all_the_time_are_opened_or_not_there() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b, c) = (lab.mount("a"), lab.mount("b"), lab.mount("c"));
+    fs::write(a.path("replaced"), "0").expect("written");
+    let until = Instant::now() + Duration::from_secs(5);
+    let is_on = || Instant::now() < until;
+    let make = |mount: &Mount, truncate: bool| {
+        for n in (0..3).cycle().take_while(|_| is_on()) {
+            let path = mount.path(&format!("n{n}"));
+            let file = File::options().create(true).truncate(truncate).write(true).open(&path);
+            file.and_then(|mut file| file.write_all(b"x")).expect("made, or opened");
+            match fs::remove_file(&path).map_err(|error| error.kind()) {
+                Ok(()) | Err(ErrorKind::NotFound) => {}
+                other => panic!("removed: {other:?}"),
+            }
+        }
+    };
+    let replace = || {
+        for n in (0..).take_while(|_| is_on()) {
+            fs::write(b.path("new"), format!("{n}")).expect("written");
+            fs::rename(b.path("new"), b.path("replaced")).expect("replaced");
+        }
+    };
+    let may_be_gone = |what: &str, done: std::io::Result<()>| match done.map_err(|error| error.kind()) {
+        Ok(()) | Err(ErrorKind::NotFound) => {}
+        other => panic!("{what}: {other:?}"),
+    };
+    let look = || {
+        for n in (0..3).cycle().take_while(|_| is_on()) {
+            let path = c.path(&format!("n{n}"));
+            may_be_gone("opened", File::open(&path).map(drop));
+            may_be_gone("chmod", fs::set_permissions(&path, fs::Permissions::from_mode(0o600 + n)));
+            may_be_gone("truncate", File::options().write(true).truncate(true).open(&path).map(drop));
+            may_be_gone(
+                "listxattr",
+                rustix::fs::listxattr(&path, &mut [0u8; 64]).map(drop).map_err(Into::into),
+            );
+            File::open(c.path("replaced")).expect("it is always there");
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| make(&a, true));
+        scope.spawn(|| make(&b, false));
+        scope.spawn(|| make(&c, true));
+        scope.spawn(replace);
+        scope.spawn(look);
+    });
+    // What was held to be opened is given up when the nodes leave, if not before.
+    for mount in [c, b, a] {
+        mount.unmount(&lab);
+    }
+    lab.holdfast(&["fsck", "vol"]).expect_success();
 }

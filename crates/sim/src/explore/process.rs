@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use meta::ops::{AttrSet, RenameMode};
 use meta::{FileKind, FsError};
 use types::{Ino, Micros};
-use vfs::{HandleId, OpenMode, Reply, Request, RequestId, WriteData};
+use vfs::{HandleId, OpenMode, Reply, Request, RequestId, Taken, WriteData};
 
 use super::history::{Call, Facts, Outcome};
 use super::setup::{Listing, Places, spec};
@@ -322,7 +322,7 @@ fn begin_change(step: Step, places: &Places) -> Begin {
             let open = OpenMode { write: true, map: true, ..OpenMode::default() };
             let (parent, spec) = (Ino(dir), spec(FileKind::File));
             let request =
-                Request::Create { parent, name: name.as_bytes().into(), spec, open, exclusive: true };
+                Request::Create { parent, name: name.as_bytes().into(), spec, open, taken: Taken::Refuse };
             Begin::Asked(Call::Create { dir, name: bytes(name) }, request)
         }
         Step::Mkdir(dir, name) => {

@@ -2,7 +2,7 @@
 
 use meta::FileKind;
 use types::{Ino, Micros, Timespec};
-use vfs::{Entry, MakeSpec, OpenMode, Reply, Request, WriteData};
+use vfs::{Entry, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
 use meta::ops::{NewInode, OpContext};
 use meta::{FsError, Op};
@@ -134,7 +134,7 @@ fn mkdir(cluster: &mut Cluster, node: usize, parent: u64, name: &[u8]) -> u64 {
 fn file(cluster: &mut Cluster, node: usize, parent: u64, name: &[u8], data: &[u8]) -> u64 {
     let open = OpenMode { write: true, map: true, ..OpenMode::default() };
     let (parent, spec) = (Ino(parent), spec(FileKind::File));
-    let request = Request::Create { parent, name: name.into(), spec, open, exclusive: true };
+    let request = Request::Create { parent, name: name.into(), spec, open, taken: Taken::Refuse };
     let Reply::Created(entry, opened) = cluster.call(node, request) else { panic!("a file is made") };
     let ino = entry.attr.ino;
     if !data.is_empty() {

@@ -2,7 +2,7 @@
 
 use meta::{FileKind, FsError};
 use types::Ino;
-use vfs::{OpenMode, Reply, Request};
+use vfs::{OpenMode, Reply, Request, Taken};
 
 use super::*;
 
@@ -59,7 +59,7 @@ impl Process {
 
     async fn make_within(&self, ino: u64, inner: &[u8]) {
         let open = OpenMode { write: true, map: true, ..OpenMode::default() };
-        let reply = self.create_shared(ino, inner, open, true).await;
+        let reply = self.create_shared(ino, inner, open, Taken::Refuse).await;
         if let Reply::Created(entry, opened) = reply {
             self.kernel(|k| {
                 k.changed(Ino(ino), inner);

@@ -4,7 +4,7 @@ use meta::FileKind;
 use meta::FsError;
 use meta::ops::RenameMode;
 use types::Ino;
-use vfs::{OpenMode, Reply, Request, WriteData};
+use vfs::{OpenMode, Reply, Request, Taken, WriteData};
 use wire::{ByteLock, LockKind, LockOwner};
 
 use super::*;
@@ -20,8 +20,12 @@ impl Process {
         let reply = match what {
             0 | 1 => {
                 let open = OpenMode { write: true, map: true, ..OpenMode::default() };
-                let exclusive = self.random(2) == 0;
-                self.create_shared(dir, &name, open, exclusive).await
+                let taken = match self.random(4) {
+                    0 | 1 => Taken::Refuse,
+                    2 => Taken::Meet,
+                    _ => Taken::Outwait,
+                };
+                self.create_shared(dir, &name, open, taken).await
             }
             2 | 3 => self.unlink_shared(dir, &name).await,
             4 => self.rename_shared((dir, &name), (to, &new_name)).await,
@@ -74,21 +78,18 @@ impl Process {
         }
     }
 
-    pub(super) async fn create_shared(
-        &self,
-        dir: u64,
-        name: &[u8],
-        open: OpenMode,
-        exclusive: bool,
-    ) -> Reply {
+    pub(super) async fn create_shared(&self, dir: u64, name: &[u8], open: OpenMode, taken: Taken) -> Reply {
         let begun = self.begin_shared(dir, name, Some(Seen::Present));
         let spec = spec(FileKind::File);
-        let create = Request::Create { parent: Ino(dir), name: name.into(), spec, open, exclusive };
-        let reply = self.call(create).await;
+        let create = Request::Create { parent: Ino(dir), name: name.into(), spec, open, taken };
+        let reply = match self.call(create).await {
+            Reply::Met(met) => self.open_met((dir, name), met, open).await,
+            other => other,
+        };
         match &reply {
             Reply::Created(entry, _) => {
                 // Without O_EXCL it may have been there.
-                let saw = exclusive.then_some(Seen::Absent);
+                let saw = (taken == Taken::Refuse).then_some(Seen::Absent);
                 self.end_shared(begun, saw, Some(Seen::Inode(entry.attr.ino.0)));
             }
             Reply::Error(FsError::Exists) => self.end_shared(begun, Some(Seen::Present), None),
@@ -96,6 +97,33 @@ impl Process {
             _ => {}
         }
         reply
+    }
+
+    /// What somebody else has made meanwhile is looked up and opened, as a kernel does that is answered ESTALE, and is there to be opened
+    /// whatever becomes of its name.
+    async fn open_met(&self, (dir, name): (u64, &[u8]), met: Ino, open: OpenMode) -> Reply {
+        let since = self.world.borrow().cluster.clock().now;
+        let is_late = || self.world.borrow().cluster.clock().now.since(since) >= Micros::from_millis(1000);
+        let find = Request::Find { parent: Ino(dir), name: name.into(), met: Some(met) };
+        let entry = match self.call(find).await {
+            Reply::Entry(entry) => entry,
+            Reply::Error(error) if self.may_refuse(&error) => return Reply::Error(error),
+            Reply::NoEntry(_) if is_late() => return Reply::Error(FsError::Stale),
+            other => self.fault(&format!("inode {met}, which was met, is looked up: {other:?}")),
+        };
+        let ino = entry.attr.ino;
+        self.kernel(|k| {
+            *k.lookups.entry(ino).or_default() += 1;
+            k.attr(&entry.attr, entry.keep_attr);
+        });
+        match self.call(Request::Open { ino, open }).await {
+            Reply::Opened(opened) => Reply::Created(entry, opened),
+            Reply::Error(error) if self.may_refuse(&error) => Reply::Error(error),
+            Reply::Error(FsError::Stale) if is_late() => Reply::Error(FsError::Stale),
+            other => {
+                self.fault(&format!("inode {ino} instead of {met}, which was met, is opened: {other:?}"))
+            }
+        }
     }
 
     pub(super) async fn unlink_shared(&self, dir: u64, name: &[u8]) -> Reply {
@@ -170,7 +198,7 @@ impl Process {
         let round = self.world.borrow().round();
         let name = format!("race{round}").into_bytes();
         let open = OpenMode { write: true, map: true, ..OpenMode::default() };
-        match self.create_shared(dir, &name, open, true).await {
+        match self.create_shared(dir, &name, open, Taken::Refuse).await {
             Reply::Created(entry, opened) => {
                 *self.world.borrow_mut().winners.entry((dir, name)).or_default() += 1;
                 let ino = entry.attr.ino;

@@ -7,7 +7,7 @@ use chunk::MemStore;
 use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
 use obs::Metrics;
 use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, MakeSpec, OpenMode, Request, RequestId};
+use vfs::{Clock, Config, Core, MakeSpec, OpenMode, Request, RequestId, Taken};
 use wire::{FromMaster, Grant, GrantData, Listing};
 
 pub const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
@@ -79,7 +79,13 @@ pub fn file() -> MakeSpec {
 /// Makes a file in the root and opens it for writing, as open(2) with O_CREAT and O_EXCL does.
 pub fn create(name: &str) -> Request {
     let open = OpenMode { write: true, ..OpenMode::default() };
-    Request::Create { parent: Ino::ROOT, name: name.as_bytes().into(), spec: file(), open, exclusive: true }
+    Request::Create {
+        parent: Ino::ROOT,
+        name: name.as_bytes().into(),
+        spec: file(),
+        open,
+        taken: Taken::Refuse,
+    }
 }
 
 /// The names' half of an inode of root's.
