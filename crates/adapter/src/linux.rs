@@ -64,3 +64,18 @@ pub const XATTR_REPLACE: u32 = 2;
 pub const SEEK_DATA: u32 = 3;
 /// lseek(2).
 pub const SEEK_HOLE: u32 = 4;
+
+/// truncate, ftruncate, open, creat, openat and openat2: linux:arch/x86/entry/syscalls/syscall_64.tbl.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const TRUNCATING_CALLS: &[u32] = &[76, 77, 2, 85, 257, 437];
+/// truncate, ftruncate, openat and openat2: linux:include/uapi/asm-generic/unistd.h.
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "loongarch64"))]
+pub(crate) const TRUNCATING_CALLS: &[u32] = &[45, 46, 56, 437];
+/// Not known: what might be the kernel's own is taken for that.
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "loongarch64"
+)))]
+pub(crate) const TRUNCATING_CALLS: &[u32] = &[];

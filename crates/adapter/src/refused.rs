@@ -3,10 +3,13 @@
 //! The kernel takes back what one that goes beyond the end of the file may have left: it cuts the file to the end that it has
 //! (`fuse_do_truncate` in linux:fs/fuse/file.c), on the writer's thread, and looks in no way different from a program that does. The end
 //! that it has may be far before the true one, and what another node has written would go. Nothing is left of what was
-//! refused, so that there is nothing to cut.
+//! refused, so that there is nothing to cut. So it does with whatever is written past the page cache and not waited for
+//! (`fuse_direct_IO`), appends among it.
 
 use fuse::{Operation, Setattr};
 use types::Ino;
+
+use crate::linux;
 
 /// A write that was refused: the file, and where it would have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,13 @@ impl Refused {
             mode.is_some() || uid.is_some() || gid.is_some() || atime.is_some() || mtime.is_some();
         self.ino == ino && !sets_more && setattr.size.is_some_and(|size| size < self.end)
     }
+}
+
+/// Whether a thread that waits for its answer is in a call that cuts a file because a program wants that.
+pub(crate) fn is_truncating(thread: u32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+    let number = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
+    number.is_some_and(|number: u32| linux::TRUNCATING_CALLS.contains(&number))
 }
 
 /// Whether a thread may have other requests on their way when one of these is refused.

@@ -42,8 +42,10 @@ pub struct WriteCall<'a> {
     pub kill_privileges: Option<Groups>,
     /// Whether the kernel writes pages of a mapping back.
     pub of_pages: bool,
-    /// Whether the bytes bypass the kernel's page cache.
+    /// Whether the bytes bypass the kernel's page cache, as it was told by the handle that all do.
     pub direct: bool,
+    /// The same, or the program wants it.
+    pub past_pages: bool,
     /// Whether they must be durable before the answer.
     pub sync: bool,
     /// Where they have the kernel's end at least, if it takes no size from an answer before it moved it there
@@ -390,7 +392,7 @@ fn write_call<'a>(
     let by_pages = !is_of_pages && !direct && open_flags & (linux::O_APPEND | linux::O_DIRECT) == 0;
     let kills = !is_of_pages && write_flags.contains(WriteFlags::KILL_SUIDGID);
     let end = offset.saturating_add(data.len() as u64);
-    let by_direct_io = !is_of_pages && !direct && open_flags & linux::O_DIRECT != 0;
+    let past_pages = !is_of_pages && (direct || open_flags & linux::O_DIRECT != 0);
     WriteCall {
         ino: Ino(header.nodeid),
         offset,
@@ -399,11 +401,13 @@ fn write_call<'a>(
         kill_privileges: groups_if(kills, header),
         of_pages: is_of_pages,
         direct,
+        past_pages,
         // After a cached write the kernel sends an FSYNC for O_DSYNC; after a direct one it does not
-        // (`fuse_direct_write_iter` in linux:fs/fuse/file.c).
-        sync: direct && open_flags & linux::O_DSYNC != 0,
+        // (`fuse_direct_write_iter` in linux:fs/fuse/file.c), nor after one by O_DIRECT that a program does not wait for
+        // (`fuse_aio_complete`).
+        sync: past_pages && open_flags & linux::O_DSYNC != 0,
         end: by_pages.then_some(end),
-        refusal_cuts: by_direct_io.then_some(end),
+        refusal_cuts: past_pages.then_some(end),
     }
 }
 

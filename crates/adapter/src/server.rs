@@ -20,7 +20,7 @@ use crate::groups;
 use crate::invalidate::{Before, Invalidator};
 
 use crate::read;
-use crate::refused::{Refused, is_one_of_many};
+use crate::refused::{Refused, is_one_of_many, is_truncating};
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{Translated, WriteCall, translate};
 use crate::written::{self, Placed};
@@ -82,6 +82,7 @@ impl<D: Driver> Server<D> {
             && let Some(refused) = driver.pending().refused.take(call.pid(), |_| true)
             && let Operation::Setattr(setattr) = operation
             && refused.is_cut_by(ino, setattr)
+            && !is_truncating(call.pid())
             && let Some(end) = setattr.size
             && driver.with_core(|core, _| core.may_end_at(ino, end))
         {
@@ -229,13 +230,14 @@ impl<D: Driver> Server<D> {
             kill_privileges,
             of_pages,
             direct,
+            past_pages,
             sync,
             end,
             refusal_cuts,
         } = write;
         call.shape = Shape::Write(WriteShape { ino, offset, direct, sync, end, refusal_cuts });
         call.note_operation(OperationKind::Write);
-        let via = match (of_pages, direct) {
+        let via = match (of_pages, past_pages) {
             (true, _) => Via::WriteBack,
             (false, true) => Via::Direct { append },
             (false, false) => Via::Cache { append },
@@ -251,7 +253,7 @@ impl<D: Driver> Server<D> {
         let data = WriteData(data.into());
         let request = match of_pages {
             true => Request::WritePages { ino, offset, data },
-            false => Request::Write { ino, offset, data, append, direct, kill_privileges },
+            false => Request::Write { ino, offset, data, append, direct: past_pages, kill_privileges },
         };
         ask(driver, call, request, Thread::Reader);
     }
@@ -514,6 +516,10 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
             if pending.capabilities.take(call.pid(), |of| of == ino).is_some() =>
         {
             return Answer::Done;
+        }
+        // Who removes it once more finds none.
+        (Shape::RemoveCapability { ino }, Reply::Done) => {
+            pending.capabilities.take(call.pid(), |of| of == ino);
         }
         (Shape::Write(WriteShape { ino, refusal_cuts: Some(end), .. }), Reply::Error(_))
             if call.pid() != 0 =>

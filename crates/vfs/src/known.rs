@@ -69,6 +69,9 @@ pub struct Uses {
     pub(crate) exact_from: u64,
     /// What the kernel may have pages of, since direct writes last had them taken back.
     pub(crate) reads: Reads,
+    /// Whether some of it was read for the kernel's pages, as far as the kernel says. Through handles past its cache a mapping may
+    /// read as well.
+    pub(crate) fills_pages: bool,
     /// Content written here was lost: what writers are told until the last of them closes.
     pub lost: Option<FsError>,
     /// Number of the last read or write that was served: pages that are being taken back may have come after that was looked for.
@@ -85,6 +88,7 @@ impl Uses {
         mappers: 0,
         exact_from: 0,
         reads: Reads::NONE,
+        fills_pages: false,
         lost: None,
         served_at: 0,
         read_at: 0,
@@ -202,6 +206,7 @@ impl Known {
         }
         if let Some(uses) = &mut self.uses {
             uses.reads.clear();
+            uses.fills_pages = false;
         }
     }
 }

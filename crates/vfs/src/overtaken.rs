@@ -84,6 +84,7 @@ impl Core {
     ) -> Try<Reply> {
         let reply = self.try_read(ino, offset, len, noatime)?;
         if !direct {
+            self.known.note(ino).uses_mut().fills_pages = true;
             self.overtaken.note_read(ino, offset..offset.saturating_add(u64::from(len)));
         }
         Ok(reply)

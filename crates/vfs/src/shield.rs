@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use types::Ino;
 
 use crate::core::Core;
+use crate::known::Known;
 use crate::outputs::Clock;
 use crate::request::{Reply, Shield};
 use crate::wait::{Progress, Try};
@@ -99,12 +100,17 @@ impl Reads {
 }
 
 impl Core {
-    /// Shields what a direct write changed, if the kernel may have read pages of it since it dropped them.
+    /// Shields what a direct write changed, if the kernel may have read pages of it since it dropped them. After a write by O_DIRECT that a program
+    /// does not wait for it drops none (`fuse_aio_complete` in linux:fs/fuse/file.c).
     pub(crate) fn shield_written(&mut self, ino: Ino, offset: u64, reply: &Reply, progress: &mut Progress) {
         let Reply::Written { len, moved_to, .. } = reply else { return };
         let start = moved_to.unwrap_or(offset);
         let range = start..start + u64::from(*len);
-        if self.known.get(&ino).is_some_and(|known| known.uses().reads.has(range.clone())) {
+        let may_have_pages = |known: &Known| {
+            let uses = known.uses();
+            (uses.fills_pages || uses.appenders > 0) && uses.reads.has(range.clone())
+        };
+        if self.known.get(&ino).is_some_and(may_have_pages) {
             self.raise_shield(ino, range, progress);
         }
     }

@@ -144,6 +144,22 @@ fn nothing_is_shielded_that_was_not_read() {
     assert_eq!(rig.write(Via::Cache { append: false }, 100, b"w"), None);
 }
 
+/// Goal: a database that reads and writes by O_DIRECT alone has nothing taken back; beside somebody who reads through the page cache it has.
+/// Method: the same write after either kind of read.
+#[test]
+fn what_was_read_past_the_pages_only_is_not_shielded() {
+    let mut rig = Rig::new();
+    let Reply::Created(entry, _) = rig.ask(create("g")) else { panic!("created") };
+    rig.file = entry.attr.ino;
+    let around = Via::Direct { append: false };
+    rig.write(around, 0, &[b'.'; 2 * PAGE]);
+    for (direct, is_shielded) in [(true, false), (false, true)] {
+        let read = Request::Read { ino: rig.file, offset: 0, len: PAGE as u32, noatime: true, direct };
+        rig.ask(read);
+        assert_eq!(rig.write(around, 0, b"w").is_some(), is_shielded, "direct {direct}");
+    }
+}
+
 /// Goal: pages read after a change, while those read before are taken back, are remembered: the next change may be behind them.
 /// Method: two writes to one page, with a read in between.
 #[test]

@@ -282,6 +282,8 @@ fn writes() {
         (CACHED, NONE, O_SYNC, false, false, false, false, Some(15)),
         (DIRECT, NONE, O_SYNC | O_APPEND, true, false, true, true, None),
         (DIRECT, NONE, 0o10_000 | O_APPEND, true, false, true, true, None),
+        // Nor does it where a program does not wait for what it writes by O_DIRECT.
+        (CACHED, NONE, O_SYNC | linux::O_DIRECT, false, false, false, true, None),
         // Pages of a mapping.
         (CACHED, CACHE, O_APPEND, false, false, false, false, None),
         (DIRECT, CACHE, O_SYNC | O_APPEND, false, false, false, false, None),
@@ -290,7 +292,8 @@ fn writes() {
         let operation = Operation::Write { fh, offset: 10, data, write_flags, open_flags, lock_owner: None };
         let of_pages = write_flags.contains(CACHE);
         let kill_privileges = kills.then(|| vec![100]);
-        let refusal_cuts = (open_flags == linux::O_DIRECT).then_some(15);
+        let past_pages = direct || open_flags & linux::O_DIRECT != 0 && !of_pages;
+        let refusal_cuts = past_pages.then_some(15);
         let expected = WriteCall {
             ino: PARENT,
             offset: 10,
@@ -299,6 +302,7 @@ fn writes() {
             kill_privileges,
             of_pages,
             direct,
+            past_pages,
             sync,
             end,
             refusal_cuts,

@@ -3,6 +3,7 @@
 //! Each node is a process of its own, started by `holdfast mount`. Needs root and a FUSE device; says so
 //! without.
 
+mod aio;
 mod applications;
 mod bad_disks;
 mod check;

@@ -252,4 +252,19 @@ fn a_direct_write_that_is_refused_cuts_nothing_off() {
     assert_eq!(fs::read(&path).expect("read"), vec![7; MIB as usize]);
     file.set_len(100).expect("cut");
     assert_eq!(fs::read(&there).expect("read"), [7; 100]);
+    // What was refused and lies within the file is followed by no cut of the kernel's: the next one is meant.
+    fs::write(a.path("home/long"), b"").expect("made");
+    chown(a.path("home/long"), Some(USER), Some(GROUP)).expect("given");
+    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let long = fs::File::options().write(true).custom_flags(flags).open(a.path("home/long")).expect("opened");
+    for cut in [0, 4096] {
+        long.set_len(1 << 30).expect("made longer");
+        let tries = || {
+            let written = long.write_at(&vec![1; MIB as usize], 0);
+            // By the same thread, as the kernel would cut it.
+            (written.is_err(), long.set_len(cut).is_ok())
+        };
+        assert_eq!(crate::lab::as_user(USER, tries), (true, true));
+        assert_eq!(long.metadata().expect("there").len(), cut);
+    }
 }
