@@ -250,6 +250,8 @@ impl Master {
         }
         // Orphans that only its own batches recorded.
         self.trim_orphans();
+        // Now that it is known what falls free.
+        self.serve_all_asks();
         self.retry_glimpses_of(node);
         self.drop_app_locks(node);
         self.check_recovery();

@@ -168,6 +168,14 @@ impl Master {
         !self.recovering && self.members.keys().all(has)
     }
 
+    /// Tells a member the list of accounts with limits, if it has not taken the newest.
+    pub(crate) fn say_limited_again(&mut self, node: NodeId) {
+        let (version, accounts) = self.limited();
+        if self.quota.taken.get(&node).is_none_or(|taken| *taken < version) {
+            self.send(node, FromMaster::Limited { version, accounts });
+        }
+    }
+
     /// Members that have not taken the newest list, and since when they were told it, or know of it from their welcome.
     pub(crate) fn limits_owed(&self) -> impl Iterator<Item = (NodeId, Micros)> + '_ {
         let is_behind =
@@ -261,13 +269,23 @@ impl Master {
             // Of a connection before this.
             None => return,
         };
+        let holder = (kept.account, node);
+        let before = self.quota.held.get(&holder).copied().unwrap_or_default();
         self.hold(node, kept);
-        if let Some(held) = self.quota.held.get_mut(&(kept.account, node)) {
+        if let Some(held) = self.quota.held.get_mut(&holder) {
             *held = held.plus(since);
         }
+        let given_back = before.minus(Amount::of(&kept).plus(since));
         for ask in self.quota.asks.iter_mut().filter(|ask| ask.want.account == kept.account) {
             if let Some((awaited, _)) = &mut ask.recall {
                 awaited.remove(&node);
+            }
+            // It asked for what it lacked beside that.
+            if ask.node == node {
+                let more =
+                    |want: i64, back: i64| if want > 0 { want.saturating_add(back.max(0)) } else { want };
+                ask.want.bytes = more(ask.want.bytes, given_back.bytes);
+                ask.want.inodes = more(ask.want.inodes, given_back.inodes);
             }
         }
         self.serve_asks(kept.account);
@@ -285,6 +303,8 @@ impl Master {
         self.quota.held.retain(|(_, holder), _| *holder != node);
         self.quota.told.retain(|(sender, _)| *sender != node);
         self.quota.recalls.retain(|(_, holder, _), _| *holder != node);
+        // It asks anew. Were it granted something before it can hear of that, nobody would know what became of it.
+        self.quota.asks.retain(|ask| ask.node != node);
     }
 
     /// Takes in the credit that a member says it has, and what went with operations that have no answer. These will be sent again; some may
@@ -356,7 +376,6 @@ impl Master {
                 awaited.remove(&node);
             }
         }
-        self.serve_all_asks();
     }
 
     /// Asks a member that came back again for credit that others wait for.
@@ -399,14 +418,14 @@ impl Master {
                 self.grant_credit(node, account, left.with_share(want), false);
                 continue;
             }
-            let others: BTreeSet<NodeId> =
-                self.members.keys().copied().filter(|other| *other != node).collect();
+            // Whoever asks too: what he has removed and not told of, and what he was given and has freed since, counts as used.
+            let all: BTreeSet<NodeId> = self.members.keys().copied().collect();
             let since = self.clock.now;
             match &self.quota.asks[at].recall {
                 None => {
-                    self.quota.asks[at].recall = Some((others.clone(), since));
-                    for other in others {
-                        self.recall(other, account);
+                    self.quota.asks[at].recall = Some((all.clone(), since));
+                    for member in all {
+                        self.recall(member, account);
                     }
                 }
                 // Whoever removed a file has been answered, and counts on its room.
@@ -454,7 +473,7 @@ impl Master {
         self.quota.asks.iter().filter_map(waiting).min().unwrap_or(Micros::NEVER)
     }
 
-    fn serve_all_asks(&mut self) {
+    pub(crate) fn serve_all_asks(&mut self) {
         let accounts: BTreeSet<Account> = self.quota.asks.iter().map(|ask| ask.want.account).collect();
         for account in accounts {
             self.serve_asks(account);

@@ -52,6 +52,12 @@ fn recalled(outputs: &[Output], from: master::PeerId) -> Option<u64> {
     })
 }
 
+/// `peer` answers the recall among `outputs`.
+fn keep(rig: &mut Rig, outputs: &[Output], peer: master::PeerId, bytes: i64) -> Vec<Output> {
+    let seq = recalled(outputs, peer).unwrap();
+    rig.tell(peer, ToMaster::CreditKept { seq, kept: credit(bytes) })
+}
+
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.join(A, NodeId(0));
@@ -71,12 +77,14 @@ fn who_asks_gets_a_share_and_the_others_are_asked_before_anybody_is_refused() {
     let outputs = rig.tell(B, ask(900, false));
     assert_eq!(granted(&outputs, B), None);
     let seq = recalled(&outputs, A).unwrap();
+    keep(&mut rig, &outputs, B, 0);
     let outputs = rig.tell(A, ToMaster::CreditKept { seq, kept: credit(150) });
     assert_eq!(granted(&outputs, B), Some((850, true)), "what A has not promised, and no more");
     // What A logs and gives back is there for B.
     rig.tell(A, batch(1, 150));
     let outputs = rig.tell(B, ask(50, false));
     let seq = recalled(&outputs, A).unwrap();
+    keep(&mut rig, &outputs, B, 850);
     rig.tell(A, batch(2, -100));
     let outputs = rig.tell(A, ToMaster::CreditKept { seq, kept: credit(0) });
     assert_eq!(granted(&outputs, B), Some((56, false)));
@@ -99,6 +107,32 @@ fn what_is_granted_while_it_is_asked_back_is_not_lost() {
     assert_eq!(rig.master.credit_of(NodeId(1)), [credit(30)]);
 }
 
+/// Goal: what a node has freed of what it was given counts as free, for itself too; a time of grace ends with it. Method: a lone user of an
+/// account goes beyond its soft limit, frees all, and asks for more when the grace would be over.
+#[test]
+fn what_who_asks_has_freed_is_free() {
+    let mut rig = rig();
+    let bytes = Limit { hard: 2_000, soft: 1_000, grace_secs: 10, exceeded_since: 0 };
+    rig.master.set_limits(rig.clock(), ACCOUNT, Limits { bytes, ..Limits::default() }).unwrap();
+    let ask_at = |rig: &mut Rig, bytes, secs| {
+        let now = Timespec { secs, nanos: 0 };
+        rig.tell(A, ToMaster::AskCredit { want: credit(bytes), now, force: false })
+    };
+    ask_at(&mut rig, 1_500, 100);
+    rig.tell(A, batch(1, 1_500));
+    assert_eq!(granted(&ask_at(&mut rig, 10, 101), A), Some((10, false)), "the grace begins");
+    rig.tell(A, batch(2, -1_500));
+    // It has 1,510, and lacks 90.
+    let outputs = ask_at(&mut rig, 90, 1_000);
+    assert_eq!(granted(&outputs, A), None);
+    keep(&mut rig, &outputs, B, 0);
+    let granted = granted(&keep(&mut rig, &outputs, A, 0), A).unwrap();
+    assert!(granted.0 >= 1_600 && !granted.1, "{granted:?}");
+    let status = rig.master.accounts(Timespec { secs: 1_000, nanos: 0 }).unwrap();
+    let own = status.iter().find(|status| status.account == ACCOUNT).unwrap();
+    assert_eq!((own.usage.bytes, own.limits.bytes.exceeded_since), (0, 0));
+}
+
 #[test]
 fn what_root_uses_is_not_there_for_others() {
     let mut rig = rig();
@@ -106,8 +140,8 @@ fn what_root_uses_is_not_there_for_others() {
     assert_eq!(granted(&rig.tell(A, ask(5_000, true)), A), Some((5_000, false)));
     rig.tell(A, batch(1, 5_000));
     let outputs = rig.tell(B, ask(1, false));
-    let seq = recalled(&outputs, A).unwrap();
-    assert_eq!(granted(&rig.tell(A, ToMaster::CreditKept { seq, kept: credit(0) }), B), Some((0, true)));
+    keep(&mut rig, &outputs, A, 0);
+    assert_eq!(granted(&keep(&mut rig, &outputs, B, 0), B), Some((0, true)));
     assert_eq!(rig.master.overdrawn(), Vec::<String>::new());
 }
 
@@ -116,7 +150,9 @@ fn who_does_not_answer_is_waited_for_as_long_as_its_lease() {
     let mut rig = rig();
     limit(&mut rig, 1_000);
     rig.tell(A, ask(700, false));
-    assert_eq!(granted(&rig.tell(B, ask(900, false)), B), None);
+    let asked = rig.tell(B, ask(900, false));
+    assert_eq!(granted(&asked, B), None);
+    keep(&mut rig, &asked, B, 0);
     let mut outputs = Vec::new();
     for _ in 0..30 {
         outputs.extend(rig.wait());

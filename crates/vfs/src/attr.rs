@@ -572,8 +572,9 @@ impl Core {
     /// The number of inodes is the volume's, as the master last committed it, and at most a second old; without a
     /// master it is what it was.
     pub(crate) fn try_statfs(&mut self) -> Try<Reply> {
-        let is_fresh = self.clock.now.since(self.space.counted_at) < COUNT_AGE;
-        if self.space.inodes == 0 || !is_fresh && self.link == Link::Up {
+        let is_fresh = |counted_at| self.clock.now.since(counted_at) < COUNT_AGE;
+        let is_old = self.link == Link::Up && !self.space.counted_at.is_some_and(is_fresh);
+        if self.space.counted_at.is_none() || is_old {
             return Err(Step::Wait(self.fetch(FetchWhat::Totals {})));
         }
         let space = self.space();

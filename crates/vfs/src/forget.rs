@@ -200,6 +200,7 @@ impl Core {
             | Change::DeleteRedo { .. } => {}
             Change::Owner { ino } => {
                 if self.known.get(ino).is_some() {
+                    self.forget_charge(*ino);
                     stale.names.push(Invalidation::Names {});
                 }
             }

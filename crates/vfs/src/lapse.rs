@@ -200,7 +200,8 @@ impl Core {
         self.reset();
         for (id, mut parked) in std::mem::take(&mut self.parked) {
             if may_begin_again(&parked) {
-                parked.progress = Progress::new(parked.progress.since, parked.progress.number);
+                let Progress { since, number, is_exempt, .. } = parked.progress;
+                parked.progress = Progress { is_exempt, ..Progress::new(since, number) };
                 parked.key = WaitKey::Member;
                 self.waiting.entry(WaitKey::Member).or_default().insert(id);
                 self.parked.insert(id, parked);

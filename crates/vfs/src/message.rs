@@ -167,7 +167,9 @@ impl Core {
                 });
             }
             FetchWhat::ExtentPages { ino, from, to } => self.take_pages(ino, from..pages_to.min(to), pages),
-            FetchWhat::Totals {} => (self.space.inodes, self.space.counted_at) = (inodes, self.clock.now),
+            FetchWhat::Totals {} => {
+                (self.space.inodes, self.space.counted_at) = (inodes, Some(self.clock.now))
+            }
         }
         self.wake(key);
     }

@@ -51,6 +51,8 @@ struct Held {
 #[derive(Clone, Copy, Debug)]
 struct Recall {
     seq: u64,
+    /// The flush of what had become less when it came.
+    awaits: Option<u64>,
     /// What has come since: the master counts that apart.
     bytes: i64,
     inodes: i64,
@@ -128,10 +130,14 @@ impl Core {
         }
         let (bytes, inodes) =
             (i64::try_from(bytes).unwrap_or(i64::MAX), i64::try_from(inodes).unwrap_or(i64::MAX));
+        let is_short = |held: &Held| bytes > 0 && held.bytes < bytes || inodes > 0 && held.inodes < inodes;
         for account in accounts {
+            if self.quota.held.get(&account).is_some_and(is_short) {
+                // What was promised for content that is gone is there again.
+                self.settle_all_pending();
+            }
             let Some(held) = self.quota.held.get_mut(&account) else { continue };
-            let is_short = bytes > 0 && held.bytes < bytes || inodes > 0 && held.inodes < inodes;
-            if !is_short {
+            if !is_short(held) {
                 continue;
             }
             if progress.refused_credit == Some(account) {
@@ -229,25 +235,34 @@ impl Core {
 
     /// Others need credit: what is not promised goes back, and what was taken away is told.
     pub(crate) fn on_recall_credit(&mut self, seq: u64, account: Account) {
+        let mut awaits = None;
         if !self.quota.shrunk.is_empty() {
             let _ = self.flush_shrunk();
+            let shrunk: Vec<Ino> = self.quota.shrunk.iter().copied().collect();
+            // What becomes less after this is another matter: there may be no end of it.
+            awaits = self.flush_under_way(&shrunk);
         }
-        self.quota.recalled.insert(account, Recall { seq, bytes: 0, inodes: 0 });
+        self.quota.recalled.insert(account, Recall { seq, awaits, bytes: 0, inodes: 0 });
     }
 
     /// Gives back what was asked back.
     pub(crate) fn answer_recalls(&mut self) {
-        if self.quota.recalled.is_empty() {
+        let is_ready = |recall: &Recall| recall.awaits.is_none_or(|job| !self.flushes.contains_key(&job));
+        let ready: BTreeMap<Account, Recall> = self
+            .quota
+            .recalled
+            .iter()
+            .filter(|(_, recall)| is_ready(recall))
+            .map(|(account, recall)| (*account, *recall))
+            .collect();
+        if ready.is_empty() {
             return;
         }
-        let shrunk: Vec<Ino> = self.quota.shrunk.iter().copied().collect();
-        if self.flush_under_way(&shrunk).is_some() {
-            return;
-        }
+        self.quota.recalled.retain(|account, _| !ready.contains_key(account));
         // What was promised for content that is gone, with its file perhaps, is there for others.
         self.settle_all_pending();
         self.send_batch(false);
-        for (account, Recall { seq, bytes, inodes }) in std::mem::take(&mut self.quota.recalled) {
+        for (account, Recall { seq, awaits: _, bytes, inodes }) in ready {
             if let Some(held) = self.quota.held.get_mut(&account) {
                 held.bytes = held.bytes.min(bytes);
                 held.inodes = held.inodes.min(inodes);
@@ -384,6 +399,10 @@ impl Core {
         };
         let growth = growth.saturating_sub(below);
         self.need_credit(charge.accounts(), growth, 0, progress)?;
+        if self.quota.pending.get(&ino).is_none_or(|(of, _)| *of != charge) {
+            // Another's since, or counted for nobody as nobody knew whose it was.
+            self.count_pending_for(ino, charge);
+        }
         let (charge, pending) = self.quota.pending.entry(ino).or_insert((charge, 0));
         *pending = pending.saturating_add(growth as i64);
         let charge = *charge;
@@ -398,13 +417,9 @@ impl Core {
         if !self.quota.binds() {
             return;
         }
-        let old = self.quota.pending.remove(&ino);
+        let old = self.quota.pending.get(&ino).copied();
         self.quota.shrunk.remove(&ino);
-        if let Some((charge, bytes)) = old {
-            for account in charge.accounts() {
-                self.quota.take(account, -bytes, 0);
-            }
-        }
+        self.forget_charge(ino);
         let Some(beyond) = self.beyond_record(ino) else {
             // Whose it is may not be to be found out when pages are written back: it stays known while the content is held.
             if let Some((charge, _)) = old.filter(|_| self.may_become_live(ino)) {
@@ -415,11 +430,27 @@ impl Core {
         if beyond < 0 {
             self.quota.shrunk.insert(ino);
         }
-        let Some(charge) = self.charge_of(ino).or(old.map(|(charge, _)| charge)) else { return };
-        let bytes = beyond.max(0);
+        if let Some(charge) = self.charge_of(ino).or(old.map(|(charge, _)| charge)) {
+            self.count_pending_for(ino, charge);
+        }
+    }
+
+    /// What the newer content of a file has beyond its record counts for these.
+    fn count_pending_for(&mut self, ino: Ino, charge: Charge) {
+        self.forget_charge(ino);
+        let bytes = self.beyond_record(ino).unwrap_or(0).max(0);
         self.quota.pending.insert(ino, (charge, bytes));
         for account in charge.accounts() {
             self.quota.take(account, bytes, 0);
+        }
+    }
+
+    /// A file may have another owner than it was counted for.
+    pub(crate) fn forget_charge(&mut self, ino: Ino) {
+        if let Some((charge, bytes)) = self.quota.pending.remove(&ino) {
+            for account in charge.accounts() {
+                self.quota.take(account, -bytes, 0);
+            }
         }
     }
 
@@ -471,6 +502,8 @@ impl Core {
         if !self.quota.binds() {
             return Ok(Vec::new());
         }
+        // What is not recorded yet goes with the file, but not with the operation.
+        let mut unrecorded = 0;
         let (accounts, bytes, inodes) = match op {
             Op::Create { parent, new, .. } | Op::CreateOrphan { parent, new } => {
                 self.need_dir(*parent)?;
@@ -486,13 +519,15 @@ impl Core {
                 let group = set.gid.filter(|gid| *gid != attr.gid).map(Account::Group);
                 let tree = set.tree.filter(|tree| *tree != 0).map(Account::Tree);
                 let moved = user.into_iter().chain(group).chain(tree);
+                unrecorded = self.beyond_record(*ino).unwrap_or(0).max(0);
                 (moved.collect(), attr.stored_bytes, 1)
             }
             _ => return Ok(Vec::new()),
         };
         self.need_credit(accounts.iter().copied(), bytes, inodes, progress)?;
         let limited = accounts.into_iter().filter(|account| self.quota.held.contains_key(account));
-        Ok(limited.map(|account| Credit { account, bytes: bytes as i64, inodes: inodes as i64 }).collect())
+        let bytes = (bytes as i64).saturating_sub(unrecorded);
+        Ok(limited.map(|account| Credit { account, bytes, inodes: inodes as i64 }).collect())
     }
 
     /// Credit goes with a shipped operation, whatever comes of it.

@@ -198,9 +198,14 @@ impl Request {
         }
     }
 
-    /// The file whose content it may have changed, other than by a write, which counts what it adds itself.
+    /// The file whose content it may have changed, other than by a write, which counts what it adds itself; or whom that counts for.
     pub(crate) fn content_changed(&self) -> Option<Ino> {
         match self {
+            Self::SetAttr { ino, set, .. }
+                if set.uid.is_some() || set.gid.is_some() || set.tree.is_some() =>
+            {
+                Some(*ino)
+            }
             Self::Allocate { ino, .. }
             | Self::Copy { ino, .. }
             | Self::SetAttr { ino, size: Some(_), .. } => Some(*ino),

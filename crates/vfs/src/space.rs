@@ -22,9 +22,9 @@ pub(crate) struct SpaceCache {
     /// Until when storing is put off, since the store was full.
     full_until: Micros,
     kicked_at: Micros,
-    /// Inodes of the volume, and when the master counted them; 0 before it did.
+    /// Inodes of the volume, and when the master last said so.
     pub inodes: u64,
-    pub counted_at: Micros,
+    pub counted_at: Option<Micros>,
     /// Content in memory only is not more than this.
     pub memory_at_most: usize,
     /// Bytes a second that become durable, as measured; 0 before anything did.

@@ -103,6 +103,12 @@ fn bytes_are_refused_by_the_write_that_is_one_too_many() {
     is_refused(&lab, "/bin/echo x >> b/home/z");
     succeeds(&lab, "rm b/home/y; dd if=/dev/zero of=a/home/y bs=64k count=16 status=none");
     is_refused(&lab, "/bin/echo x >> b/home/y");
+    // And on the same, at once: what was never recorded too.
+    succeeds(
+        &lab,
+        "cd b/home; rm z; for round in 1 2 3 4; do dd if=/dev/zero of=z bs=64k count=32 status=none && rm z || exit 1; done",
+    );
+    succeeds(&lab, "dd if=/dev/zero of=b/home/z bs=64k count=32 status=none");
     // Root is counted and not bound; and what it used is not there for others.
     fs::write(a.path("home/roots"), vec![1; MIB as usize]).expect("root is not bound");
     chown(a.path("home/roots"), Some(USER), None).expect("nor is what it gives away");
@@ -141,6 +147,24 @@ fn inodes_are_refused_by_the_call_that_makes_one_too_many() {
     succeeds(&lab, "touch b/other/y");
     set(&lab, &["group:4712", "--inodes", "0"]);
     succeeds(&lab, "touch b/home/y a/home/z");
+    drop((a, b));
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+/// Goal: files that are given to a group count for it whole, with what is not recorded yet. Method: as a copy that keeps owners does, a user writes
+/// files and gives each away at once.
+#[test]
+fn what_is_given_away_counts_before_it_is_recorded() {
+    let Some((lab, a, b)) = with_home() else { return };
+    set(&lab, &["group:4713", "--bytes", "4M"]);
+    let script = "cd a/home; for n in 1 2 3 4; do
+        dd if=/dev/zero of=f$n bs=64k count=24 status=none && chgrp 4713 f$n || exit $n; done";
+    let mut command = lab.command("setpriv");
+    let (uid, gid) = (format!("--reuid={USER}"), format!("--regid={GROUP}"));
+    command.args([uid.as_str(), gid.as_str(), "--groups=4713", "sh", "-c", script]);
+    assert_eq!(command.output().expect("it runs").status.code(), Some(3), "the third is one too many");
+    settle();
+    assert_eq!(used(&lab, "group:4713"), (3 * MIB, 2));
     drop((a, b));
     lab.holdfast(&["fsck", "vol"]).expect_success();
 }
