@@ -355,13 +355,16 @@ impl NodeTable {
         list
     }
 
-    /// Revokes of an old master are void: the new one sends its own. Started ones go on to their release.
-    pub fn forget_delayed(&mut self) {
-        for resource in std::mem::take(&mut self.delayed).due.into_keys() {
-            if let Some(token) = self.tokens.get_mut(&resource) {
+    /// Revokes of an old master are void: the new one sends its own. Started ones go on to their release. Returns what is not released after all:
+    /// somebody may wait for that.
+    pub fn forget_delayed(&mut self) -> Vec<ResourceId> {
+        let void: Vec<ResourceId> = std::mem::take(&mut self.delayed).due.into_keys().collect();
+        for resource in &void {
+            if let Some(token) = self.tokens.get_mut(resource) {
                 token.revoke = Revoke::No;
             }
         }
+        void
     }
 
     /// Drops everything: the membership has ended.

@@ -351,7 +351,10 @@ impl Master {
         }
         let mut grants = Vec::new();
         self.grant_attr(node, ino, attr.clone(), &mut grants);
-        if self.table.is_wanted(file) {
+        if self.table.exclusive_holder(file) == Some(node) {
+            // It has newer content than there is here.
+            self.answer(node, request, grants);
+        } else if self.table.is_wanted(file) {
             // Somebody waits to write it: he is not held up by one who only wants to see its size now.
             let Some(content) = self.read(Key::Content(ino))? else { return Err(FsError::Io) };
             let glimpse = Some(Box::new(Inode { attr, content }));

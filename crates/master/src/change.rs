@@ -195,6 +195,20 @@ impl Master {
         false
     }
 
+    /// Whether anybody else reads what is changed: whether [`readers_of`](Self::readers_of) has any.
+    pub(crate) fn has_readers(&self, changes: &[Change], but: NodeId) -> bool {
+        let is_read = |resource: ResourceId| {
+            let attr = ResourceId::attr(resource.ino);
+            self.table.is_shared(resource, but)
+                || resource.kind == ResourceKind::File && self.table.is_shared(attr, but)
+        };
+        let is_told = |change: &Change| match change {
+            Change::Owner { .. } => self.members.keys().any(|node| *node != but),
+            change => change.resource().is_some_and(is_read),
+        };
+        changes.iter().any(is_told)
+    }
+
     /// Readers, other than `but`, of what is changed, and which changes concern each.
     fn readers_of(&self, changes: &[Change], but: NodeId) -> BTreeMap<NodeId, Vec<Change>> {
         let mut told: BTreeMap<NodeId, Vec<Change>> = BTreeMap::new();

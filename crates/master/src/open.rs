@@ -1,6 +1,6 @@
 //! Becoming the master of a volume, and the first contents of one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kv::{Batch, Engine};
@@ -75,6 +75,7 @@ impl Master {
             batch_parts: BTreeMap::new(),
             waiting: BTreeMap::new(),
             behind: BTreeMap::new(),
+            merges_put_off: BTreeSet::new(),
             unacknowledged: BTreeMap::new(),
             forgets: BTreeMap::new(),
             pending: BTreeMap::new(),

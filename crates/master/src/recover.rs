@@ -172,6 +172,9 @@ impl Master {
         self.tell_again();
         self.trim_orphans();
         self.split_open();
+        for ino in std::mem::take(&mut self.merges_put_off) {
+            self.merge_if_free(ino);
+        }
         for (node, message) in std::mem::take(&mut self.deferred) {
             if self.members.contains_key(&node) {
                 self.dispatch(node, message);

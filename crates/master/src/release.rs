@@ -93,6 +93,11 @@ impl Master {
     /// An uncovered inode with one link falls back into its directory when nobody has a token on it or has it
     /// open, unless its directory is held in EX: the holder would not know.
     pub(crate) fn merge_if_free(&mut self, ino: Ino) {
+        if self.recovering {
+            // Who may have it open is not known before the end.
+            self.merges_put_off.insert(ino);
+            return;
+        }
         let Some(parent) = self.falls_back_to(ino) else { return };
         match self.table.exclusive_holder(ResourceId::dir(parent)) {
             Some(_) => self.merge_after_turn(parent, ino),

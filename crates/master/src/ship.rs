@@ -80,13 +80,12 @@ impl Master {
                 let mut then =
                     Then::Answer { node, seq, op, result: Ok(reply), changes: changes.clone(), told: true };
                 // If nobody else reads what changes, the answer carries the changes itself.
-                let is_alone =
-                    changes.iter().filter_map(Change::resource).all(|r| !self.table.is_shared(r, node))
-                        && !changes
-                            .iter()
-                            .filter_map(Change::resource)
-                            .chain(basis.iter().copied())
-                            .any(|r| self.is_changing(r));
+                let is_alone = !self.has_readers(&changes, node)
+                    && !changes
+                        .iter()
+                        .filter_map(Change::resource)
+                        .chain(basis.iter().copied())
+                        .any(|r| self.is_changing(r));
                 if is_alone {
                     if let Then::Answer { told, .. } = &mut then {
                         *told = false;
@@ -171,7 +170,7 @@ impl Master {
                 continue;
             }
             let held = self.table.mode(node, resource);
-            let is_alone = !self.table.is_shared(resource, node);
+            let is_alone = !self.table.is_shared(resource, node) && !self.is_wanted_with_others(dir);
             let mode = match (is_alone, held) {
                 (_, LockMode::Ex) => continue,
                 (true, LockMode::Nl | LockMode::Pr) => LockMode::Ex,
@@ -201,6 +200,16 @@ impl Master {
         }
     }
 
+    /// Whether an operation over several directories, this among them, waits for any of them. It needs all at once, and asks for one after the
+    /// other: whoever has given this one up for it is not to have it in EX again before.
+    fn is_wanted_with_others(&self, dir: Ino) -> bool {
+        let is_it = |task: &Task| {
+            matches!(task, Task::Ship { op, .. }
+                if op.directories().any(|of| of == dir) && op.directories().any(|of| of != dir))
+        };
+        self.waiting.values().any(is_it)
+    }
+
     /// The only reader of a directory gets it in EX with its first change of anything that the directory covers: the next runs there.
     fn grant_covering(&mut self, node: NodeId, changes: &[Change], grants: &mut Vec<Grant>) {
         for resource in changes.iter().filter_map(Change::resource) {
@@ -209,6 +218,7 @@ impl Master {
                 && !self.is_changing(resource)
                 && !self.table.is_wanted(resource)
                 && !self.table.is_shared(resource, node)
+                && !self.is_wanted_with_others(resource.ino)
                 && self.table.may_grant(node, resource, LockMode::Ex);
             if may_keep_more {
                 self.table.grant(node, resource, LockMode::Ex);

@@ -144,6 +144,8 @@ pub struct Master {
     pub(crate) waiting: BTreeMap<WaiterId, Task>,
     /// What waits until readers have acknowledged changes of a resource.
     pub(crate) behind: BTreeMap<ResourceId, VecDeque<(Micros, Task)>>,
+    /// Inodes that may fall back into their directories once the recovery has ended.
+    pub(crate) merges_put_off: BTreeSet<Ino>,
     /// Changes that readers have yet to acknowledge, by resource.
     pub(crate) unacknowledged: BTreeMap<ResourceId, BTreeSet<u64>>,
     pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,

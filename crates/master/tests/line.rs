@@ -7,7 +7,7 @@ mod common;
 
 use common::{A, B, Rig, make};
 use master::{Output, PeerId};
-use meta::FileKind;
+use meta::{FileKind, Op};
 use types::{Ino, LockMode, Micros, NodeId, OpSeq, ResourceId, Timespec};
 use wire::{FromMaster, ToMaster, Want};
 
@@ -123,6 +123,64 @@ fn endless_changes_of_a_directory_let_a_newcomer_in() {
     let mut told: Vec<PeerId> = forgets(&outputs).into_iter().map(|(peer, _)| peer).collect();
     told.sort_unstable_by_key(|peer| peer.0);
     assert_eq!(told, [B, C], "then it goes on");
+}
+
+/// Goal: an operation over two directories comes to its end although both are changed all the time by those who hold them: it waits for one after the
+/// other, and what it has been given is not taken away meanwhile. Method: who gave the first one up changes it again before the
+/// second is there, alone in it.
+#[test]
+fn who_gave_a_directory_up_for_a_rename_is_not_alone_in_it_before_that_is_done() {
+    let mut rig = Rig::new();
+    for peer in [A, B] {
+        rig.join(peer, NodeId(0));
+    }
+    let (from, to) = (Ino(60), Ino(61));
+    let ship = |rig: &mut Rig, peer, seq: u64, op: Op| {
+        let (now, seq) = (Timespec::default(), OpSeq(seq));
+        rig.tell(peer, ToMaster::Ship { seq, acked: OpSeq(0), now, op, spent: Vec::new() })
+    };
+    ship(&mut rig, A, 1, make(from, b"from", FileKind::Directory, b""));
+    ship(&mut rig, A, 2, make(to, b"to", FileKind::Directory, b""));
+    let within = |parent: Ino, op: Op| match op {
+        Op::Create { name, new, split, .. } => Op::Create { parent, name, new, split },
+        other => other,
+    };
+    ship(&mut rig, A, 3, within(from, make(F, b"f", FileKind::Fifo, b"")));
+    let name = |name: &[u8]| types::Name::new(name).unwrap();
+    let rename = Op::Rename {
+        parent: from,
+        name: name(b"f"),
+        new_parent: to,
+        new_name: name(b"g"),
+        mode: meta::ops::RenameMode::Replace,
+        target_open_here: false,
+    };
+    let mut outputs = ship(&mut rig, B, 1, rename);
+    let mut made = 0;
+    for _ in 0..2 {
+        let asked = outputs.iter().find_map(|output| match output {
+            Output::Send { peer, message: FromMaster::Revoke { list, .. } } if *peer == A => Some(list[0].0),
+            _ => None,
+        });
+        let resource = asked.unwrap();
+        outputs = rig.tell(A, ToMaster::Release { list: vec![(resource, LockMode::Pr)], open: Vec::new() });
+        // At once, as its next creation was waiting for this.
+        made += 1;
+        let new = make(Ino(200 + made), format!("n{made}").as_bytes(), FileKind::Fifo, b"");
+        let answer = ship(&mut rig, A, 3 + made, within(resource.ino, new));
+        let is_granted = |grant: &wire::Grant| grant.resource == resource && grant.mode == LockMode::Ex;
+        let is_given = answer.iter().any(|output| {
+            matches!(output, Output::Send { message: FromMaster::Shipped { grants, .. }, .. }
+                if grants.iter().any(is_granted))
+        });
+        assert!(made == 2 || !is_given, "the rename still waits for the other: {answer:?}");
+    }
+    let is_done = |output: &Output| {
+        matches!(output, Output::Send { peer, message: FromMaster::Shipped { result: Ok(_), .. } } if *peer == B)
+            || matches!(output, Output::Send { message: FromMaster::Forget { changes, .. }, .. }
+                if changes.iter().any(|change| matches!(change, meta::Change::DeleteEntry { .. })))
+    };
+    assert!(outputs.iter().any(is_done), "{outputs:?}");
 }
 
 fn forgets(outputs: &[Output]) -> Vec<(PeerId, u64)> {

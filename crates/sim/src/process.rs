@@ -8,6 +8,7 @@ mod directories;
 mod handles;
 mod looks;
 mod shared;
+mod times;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,8 @@ pub(crate) struct File {
     pub nlink: u32,
     /// Content now, and before it what may be found after a death: everything since the last fsync.
     pub versions: Vec<Rc<Vec<u8>>>,
+    /// When it was changed, in seconds, if that was set and nothing has moved it since.
+    pub mtime: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -392,7 +395,7 @@ impl Process {
     }
 
     async fn step(&self, step: usize) {
-        let choice = self.random(111);
+        let choice = self.random(115);
         self.state(|s| s.last = format!("{step} choice {choice}"));
         match choice {
             0..14 => self.create().await,
@@ -425,6 +428,7 @@ impl Process {
             98..102 => self.visit().await,
             102..105 => self.by_handle().await,
             105..109 => self.copy().await,
+            109..113 => self.touch().await,
             _ => self.migrate().await,
         }
     }
@@ -440,7 +444,8 @@ impl Process {
             open: OpenMode { write: true, map: true, ..OpenMode::default() },
             taken: Taken::Refuse,
         };
-        let file = File { kind: FileKind::File, mode: 0o644, nlink: 1, versions: vec![Rc::default()] };
+        let file =
+            File { kind: FileKind::File, mode: 0o644, nlink: 1, versions: vec![Rc::default()], mtime: None };
         if known.is_none() {
             self.announce(|own| {
                 // Its number is not known before the answer; a check after a death finds it.
@@ -868,7 +873,7 @@ fn spec(kind: FileKind) -> MakeSpec {
 }
 
 fn directory() -> File {
-    File { kind: FileKind::Directory, mode: 0o644, nlink: 2, versions: vec![Rc::default()] }
+    File { kind: FileKind::Directory, mode: 0o644, nlink: 2, versions: vec![Rc::default()], mtime: None }
 }
 
 fn put(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
@@ -883,6 +888,7 @@ fn change(own: &mut Own, ino: u64, edit: impl FnOnce(&mut Vec<u8>)) {
         let mut data = file.data().clone();
         edit(&mut data);
         file.versions.push(Rc::new(data));
+        file.mtime = None;
     }
 }
 

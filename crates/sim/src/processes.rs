@@ -432,6 +432,7 @@ impl Runner {
                 }
                 file.versions.push(Rc::new(data));
             }
+            file.mtime = None;
             left.names.insert((*dir, name.clone()), *ino);
             left.files.insert(*ino, file);
         }

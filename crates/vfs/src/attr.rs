@@ -468,11 +468,16 @@ impl Core {
             }
         }
         let mut set = set.clone();
+        // Content that is being given back brings its own times, behind whatever the master is told meanwhile.
+        let sets_times = set.mtime.is_some() || set.atime.is_some();
+        if sets_times && progress.ship.is_none() && self.tokens.is_releasing(ResourceId::file(ino)) {
+            return Err(Step::Wait(WaitKey::Released(ResourceId::file(ino))));
+        }
         if set.atime.is_some() {
             self.cache.atimes.noted.remove(&ino);
         }
         // Times of content that no change records yet go with it.
-        if (set.mtime.is_some() || set.atime.is_some())
+        if sets_times
             && progress.ship.is_none()
             && self.may_write_content(ino)
             && let Some(live) = self.live.get_mut(&ino)

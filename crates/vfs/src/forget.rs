@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use meta::{Change, Content};
-use types::{Ino, LockMode, ResourceId};
+use types::{Ino, LockMode, Name, ResourceId};
 use wire::ToMaster;
 
 use crate::cache::{CachedEntry, KernelHas, Place};
@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::known::{Known, Naming};
 use crate::outputs::Invalidation;
 use crate::revoke::Purpose;
+use crate::wait::Parked;
 
 /// What changes of others make out of date in the kernel.
 #[derive(Debug, Default)]
@@ -127,6 +128,15 @@ impl Core {
         }
     }
 
+    /// Whether a change of a name is made here, and its kernel has yet to hear of that, as it is not durable: until then it has what was there before.
+    fn is_named_by_waiting(&self, parent: Ino, name: &Name) -> bool {
+        let is_it = |parked: &Parked| {
+            parked.progress.done.is_some()
+                && parked.request.names().iter().any(|(dir, of)| *dir == parent && of == name)
+        };
+        (self.config.dirsync || self.config.sync) && self.parked.values().any(is_it)
+    }
+
     /// What one change makes out of date.
     fn note_forgotten(&mut self, change: &Change, stale: &mut Stale) {
         match change {
@@ -151,7 +161,7 @@ impl Core {
                     stale.note(ino, was_covered);
                     self.keep_old_content(ino, None);
                 }
-                if was_negative || was_other {
+                if was_negative || was_other || self.is_named_by_waiting(*parent, &entry.name) {
                     stale.names.extend(self.name_to_take_back(*parent, &entry.name, old_ino));
                 }
             }

@@ -50,6 +50,9 @@ impl Core {
         let now = self.clock.now;
         match self.place(ino) {
             Place::Covered(parent, _) => {
+                if self.is_removing_unseen(parent) {
+                    return Err(Step::Wait(WaitKey::Thawed(parent)));
+                }
                 let needed = if open.write { LockMode::Ex } else { LockMode::Pr };
                 let resource = ResourceId::dir(parent);
                 if self.tokens.is_releasing(resource) {
@@ -69,6 +72,13 @@ impl Core {
         self.metrics.operations_local.add(OperationKind::Open, 1);
         let handle = self.open_handle(Handle::new(ino, open));
         Ok(Reply::Opened(self.opened(ino, handle, open)))
+    }
+
+    /// Whether an operation under way removes a name of a directory without having known whose it is. Its sender said that this is not open
+    /// here, and is not asked.
+    fn is_removing_unseen(&self, dir: Ino) -> bool {
+        self.frozen.contains_key(&dir)
+            && self.shipped.values().any(|shipped| shipped.removes_unseen == Some(dir))
     }
 
     /// With strict access times the first read of each open must come here: pages that the kernel has would

@@ -51,7 +51,9 @@ impl Core {
         self.closes.asked.clear();
         if self.link == Link::Up {
             self.link = Link::Down;
-            self.tokens.forget_delayed();
+            for resource in self.tokens.forget_delayed() {
+                self.wake(crate::wait::WaitKey::Released(resource));
+            }
             self.reserve_asked = false;
             self.held_forgets.clear();
             // The next connection, or master, may not know what was to come with their grants.

@@ -5,7 +5,7 @@ use types::{BatchSeq, Ino, LockMode, Name, OpSeq, ResourceId, SegmentId};
 use wire::{FetchWhat, FromMaster, Grant, ToMaster};
 
 use crate::cache::Place;
-use crate::core::Core;
+use crate::core::{Core, Link};
 use crate::namespace::{Shipped, names_given};
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::revoke::Purpose;
@@ -15,6 +15,10 @@ impl Core {
     /// Takes in one message. Messages of one connection must come in the order they were sent.
     pub fn handle_message(&mut self, clock: Clock, message: FromMaster) {
         self.clock = clock;
+        if matches!(self.link, Link::Ending | Link::Lost) {
+            // Of a membership that is over: what it grants would outlive it.
+            return;
+        }
         match message {
             FromMaster::Welcome { .. } => self.on_welcome(message),
             FromMaster::Refused { reason } => self.lose(worded(reason)),
@@ -109,6 +113,7 @@ impl Core {
             // One sync for all that is asked back, not one for each directory.
             self.flush_all();
         }
+        let mut is_answered_by_log = false;
         for (resource, to) in list {
             self.cache.sole_orphans.remove(&resource.ino);
             if speculative {
@@ -123,8 +128,11 @@ impl Core {
                 continue;
             }
             // If no more than `to` is held, the release that gave it up is on its way and answers this. Another
-            // one could arrive after a grant that crossed it, and would take away what was granted.
-            let _ = self.tokens.revoke(self.clock.now, resource, to);
+            // one could arrive after a grant that crossed it, and would take away what was granted. Or it was deleted here, which the log says.
+            is_answered_by_log |= self.tokens.revoke(self.clock.now, resource, to).is_some();
+        }
+        if is_answered_by_log && !self.log.is_open_empty() {
+            self.send_batch(false);
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Shipped {
     /// Inodes that it may delete: their content is not logged until it is known to have been applied, for then
     /// the right to do so may be gone.
     pub removes: Vec<Ino>,
+    /// The directory where it removes a name of which it is not known here whose it is.
+    pub removes_unseen: Option<Ino>,
     /// The clock it was sent with.
     pub wall: types::Timespec,
     /// Whether what it named anew is taken back from the kernel like what was told.
@@ -528,7 +530,7 @@ impl Core {
             // What it shows of an inode with tokens of its own is changed by the master now.
             frozen.push(ino);
         }
-        let removes = self.removed_by(op);
+        let (removes, removes_unseen) = self.removed_by(op);
         if let Some(job) = self.flush_under_way(&removes) {
             return Err(Step::Wait(WaitKey::Flush(job)));
         }
@@ -557,8 +559,10 @@ impl Core {
         let seq = self.last_op;
         let wall = self.clock.wall;
         self.ship_credit(&spent);
-        self.shipped
-            .insert(seq, Shipped { op: op.clone(), frozen, removes, wall, names_noted: false, spent });
+        self.shipped.insert(
+            seq,
+            Shipped { op: op.clone(), frozen, removes, removes_unseen, wall, names_noted: false, spent },
+        );
         self.unsynced_at_master = true;
         self.send_ship(seq);
         Ok(seq)
@@ -594,8 +598,9 @@ impl Core {
         subjects.into_iter().flatten()
     }
 
-    /// Inodes that an operation may delete: the master refuses what is logged of one that is gone.
-    fn removed_by(&self, op: &Op) -> Vec<Ino> {
+    /// Inodes that an operation may delete: the master refuses what is logged of one that is gone. With the directory where it removes what is not
+    /// known here.
+    fn removed_by(&self, op: &Op) -> (Vec<Ino>, Option<Ino>) {
         let (parent, name) = match op {
             Op::Unlink { parent, name, .. } | Op::Rmdir { parent, name, .. } => (*parent, name),
             Op::Rename { new_parent, new_name, .. } => (*new_parent, new_name),
@@ -608,12 +613,12 @@ impl Core {
             | Op::Merge { .. }
             | Op::Reclaim { .. }
             | Op::TellOwner { .. }
-            | Op::CreateOrphan { .. } => return Vec::new(),
+            | Op::CreateOrphan { .. } => return (Vec::new(), None),
         };
         if let Some(dir) = self.cache.dirs.get(&parent) {
             match dir.find(self.cookie_key.hash(name.as_bytes()), name) {
-                Found::Entry(_, entry) => return vec![entry.dirent.ino],
-                Found::Absent(_) => return Vec::new(),
+                Found::Entry(_, entry) => return (vec![entry.dirent.ino], None),
+                Found::Absent(_) => return (Vec::new(), None),
                 Found::NotLoaded | Found::NoPlace => {}
             }
         }
@@ -629,7 +634,7 @@ impl Core {
         let others = self.cache.owns.iter().filter(|(_, own)| others && may_be_there(own));
         let mut inos: Vec<Ino> = dirs.map(|(ino, _)| *ino).chain(others.map(|(ino, _)| *ino)).collect();
         inos.sort_unstable();
-        inos
+        (inos, Some(parent))
     }
 
     pub(crate) fn cached_child(&self, parent: Ino, name: &Name) -> Option<Ino> {

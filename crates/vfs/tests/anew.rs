@@ -36,6 +36,25 @@ fn an_invalidation_of_the_last_membership_ends_no_release_of_the_next() {
     assert!(said.iter().any(is_release), "{said:?}");
 }
 
+/// Goal: what the master grants to a membership that has just ended is nothing to the next. Method: the directory that was asked for is granted when
+/// the node has given up, before its kernel has.
+#[test]
+fn what_is_granted_to_a_membership_that_has_ended_is_not_taken() {
+    let mut core = member();
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
+    assert!(core.submit(LATER, RequestId(1), look).is_none());
+    let mut asked = None;
+    while let Some(output) = core.poll_output() {
+        if let Output::Send(ToMaster::Acquire { request, .. }) = output {
+            asked = Some(request);
+        }
+    }
+    let reason = "the test says so".to_owned();
+    core.handle_message(LATER, FromMaster::BatchRefused { seq: types::BatchSeq(1), reason });
+    core.handle_message(LATER, root_acquired(asked.unwrap()));
+    assert_eq!(core.held_mode(ResourceId::dir(Ino::ROOT)), LockMode::Nl);
+}
+
 /// Goal: names that went with a membership are not called durable by the next. Method: a name is made and not flushed, the membership ends, and
 /// the directory is synced: once that fails.
 #[test]

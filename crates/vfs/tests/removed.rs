@@ -59,6 +59,35 @@ fn nothing_is_made_in_a_directory_that_is_being_removed() {
     assert!(!said.iter().any(|message| matches!(message, ToMaster::Batch { .. })), "{said:?}");
 }
 
+/// Goal: who asks for what is removed in this node's log alone hears of that at once, and not with the next batch, which may be longer off than the lease
+/// lasts. Method: a directory that was made here, and is known to the master, is removed here and asked back.
+#[test]
+fn what_the_log_alone_removed_is_told_when_it_is_asked_for() {
+    let mut core = member();
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"x"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+    while let Some(output) = core.poll_output() {
+        if let Output::Send(ToMaster::Acquire { request, .. }) = output {
+            core.handle_message(CLOCK, common::root_acquired(request));
+        }
+    }
+    let (kind, target) = (FileKind::Directory, Box::default());
+    let spec = MakeSpec { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0, target };
+    let make = Request::Make { parent: Ino::ROOT, name: b"x"[..].into(), spec };
+    let Some(Reply::Entry(entry)) = core.submit(CLOCK, RequestId(2), make) else { panic!("made") };
+    core.handle_timeout(LATER);
+    run(&mut core);
+    let remove = Request::Rmdir { parent: Ino::ROOT, name: b"x"[..].into() };
+    assert!(matches!(core.submit(LATER, RequestId(3), remove), Some(Reply::Done)));
+    assert_eq!(run(&mut core), []);
+    let list = vec![(ResourceId::dir(entry.attr.ino), LockMode::Nl)];
+    core.handle_message(LATER, FromMaster::Revoke { list, speculative: false });
+    let said = run(&mut core);
+    let is_removal = |change: &Change| matches!(change, Change::DeleteInode { .. });
+    let tells = |message: &ToMaster| matches!(message, ToMaster::Batch { changes, .. } if changes.iter().any(is_removal));
+    assert!(said.iter().any(tells), "{said:?}");
+}
+
 /// A core that holds the directory in EX and has read it.
 fn holder() -> Core {
     let mut core = member();

@@ -106,11 +106,14 @@ impl Process {
                 (attr.size == file.data().len() as u64 || self.is_doubtful(attr.ino.0))
                     && attr.nlink == file.nlink
                     && attr.mode == file.mode
+                    && file.mtime.is_none_or(|secs| attr.mtime.secs == secs || self.is_doubtful(attr.ino.0))
             }
         };
         if !is_right {
-            let (size, nlink, mode) = (file.data().len(), file.nlink, file.mode);
-            self.fault(&format!("{attr:?}, expected mode {mode:o}, {nlink} links, {size} bytes"));
+            let (size, nlink, mode, mtime) = (file.data().len(), file.nlink, file.mode, file.mtime);
+            self.fault(&format!(
+                "{attr:?}, expected mode {mode:o}, {nlink} links, {size} bytes, changed at {mtime:?}"
+            ));
         }
     }
 
