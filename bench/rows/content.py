@@ -57,12 +57,19 @@ def peak(bench: Bench) -> list[Figure]:
         for side, (written, read) in sides.items():
             with writing_flat_out(written / "written", 4 * length):
                 delays[side].append(direct_reads(read / "read", length, lasts))
+    # What no file system can do better: nothing is read, and the processor is the writer's as well.
+    each = percentile([delay for run in delays["Holdfast"] for delay in run], 0.5)
+    alone = "a program that reads nothing and computes as long"
+    for _ in range(bench.runs):
+        with writing_flat_out(sides["ext4"][0] / "written", 4 * length):
+            delays.setdefault(alone, []).append(computations(each, lasts))
     rows = []
     for side, runs in delays.items():
         peaks = [percentile(run, 0.999) / percentile(run, 0.5) for run in runs]
         whole = [delay * 1e6 for run in runs for delay in run]
         detail = f"p50 {percentile(whole, 0.5):,.0f} us, p99.9 {percentile(whole, 0.999):,.0f}, max {max(whole):,.0f}, of {len(whole):,}"
-        rows.append(Figure(f"direct 4 KiB read beside a writer, {side}: p99.9 / p50", "≤ 10" if side == "Holdfast" else "", peaks, detail))
+        name = f"{side}, beside a writer on ext4" if side == alone else f"direct 4 KiB read beside a writer, {side}"
+        rows.append(Figure(f"{name}: p99.9 / p50", "≤ 10" if side == "Holdfast" else "", peaks, detail))
     return rows
 
 
@@ -103,6 +110,26 @@ def direct_reads(path: Path, length: int, lasts: float) -> list[float]:
     finally:
         os.close(file)
     return found
+
+
+def computations(each: float, lasts: float) -> list[float]:
+    """Seconds of each of many computations that take so many by themselves."""
+    rounds = 1
+    while counted(rounds) < each:
+        rounds *= 2
+    rounds = max(int(rounds * each / min(counted(rounds) for _ in range(100))), 1)
+    found = []
+    end = time.monotonic() + lasts
+    while time.monotonic() < end:
+        found.append(counted(rounds))
+    return found
+
+
+def counted(rounds: int) -> float:
+    begun = time.perf_counter()
+    for _ in range(rounds):
+        pass
+    return time.perf_counter() - begun
 
 
 def stream(bench: Bench) -> list[Figure]:

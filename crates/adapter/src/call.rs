@@ -11,7 +11,7 @@ use vfs::{Interrupt, RequestId};
 
 use crate::invalidate::Before;
 use crate::kind::kind_of;
-use crate::late::Late;
+use crate::late::{Late, NameHash};
 use crate::refused::Refused;
 use crate::reply::{Answer, Shape};
 use crate::told::Told;
@@ -26,6 +26,8 @@ pub(crate) struct Call {
     pub waited: Waited,
     /// What comes before the answer.
     pub before: Before,
+    /// The name that it makes a file under, or looks up.
+    pub making: Option<NameHash>,
     /// The thread that asked, 0 if it is not in sight.
     pid: u32,
     /// Whether no limits of accounts bind who asks: root, as with quotas everywhere.
@@ -62,6 +64,7 @@ impl Call {
             stage: Stage::Asked,
             waited: Waited::No,
             before: Before::default(),
+            making: None,
             pid,
             is_exempt: uid == 0,
             kind,

@@ -3,9 +3,11 @@
 //! A kernel that is answered ESTALE walks the path once more, on the same thread, and no third time
 //! (`do_filp_open` and `retry_estale` in linux:fs/namei.c and linux:include/linux/namei.h). What it finds then is [held](vfs::Request::Find).
 
+use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use fuse::Errno;
+use rustc_hash::FxHasher;
 use types::Ino;
 use vfs::{Request, Taken};
 
@@ -16,31 +18,67 @@ use crate::told::Told;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Late {
     since: Instant,
-    /// What it met where it wanted to make a file.
-    met: Option<Ino>,
+    met: Option<Met>,
+}
+
+/// What it met where it wanted to make a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Met {
+    /// The name, and the directory.
+    at: NameHash,
+    ino: Ino,
+    /// When it was first shown.
+    shown: Option<Instant>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NameHash(u64);
+
+impl NameHash {
+    /// That of a request that makes a file or looks one up.
+    pub fn of(request: &Request) -> Option<Self> {
+        match request {
+            Request::Create { parent, name, .. } | Request::Lookup { parent, name } => {
+                let mut hasher = FxHasher::default();
+                (parent.0, name).hash(&mut hasher);
+                Some(Self(hasher.finish()))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Told<Late> {
-    /// Notes what a thread is answered.
-    pub fn note_answer(&self, thread: u32, answer: &Answer, met: Option<Ino>) {
+    /// Notes what a thread is answered; with what it met under the name that it wanted to make.
+    pub fn note_answer(&self, thread: u32, answer: &Answer, met: Option<(NameHash, Ino)>) {
         // Pages are written and read for nobody.
         if matches!(answer, Answer::Error(Errno::STALE)) && thread != 0 {
+            let met = met.map(|(at, ino)| Met { at, ino, shown: None });
             self.note(thread, Late { since: Instant::now(), met });
         }
     }
 
-    /// A thread makes a request, which becomes another in its second walk. That consists of LOOKUPs, GETATTRs for permissions, and what it
+    /// A thread makes a request, which becomes another in its second walk. That consists of LOOKUPs, what else leads along a path, and what it
     /// was all for.
     pub fn second_walk(&self, thread: u32, request: Request) -> Request {
         let Some(late) = self.of(thread) else { return request };
-        let goes_on =
-            matches!(request, Request::Lookup { .. } | Request::GetAttr { .. } | Request::Stat { .. });
-        if !goes_on {
+        if !leads_on(&request) {
             self.take(thread, |_| true);
         }
+        let name = NameHash::of(&request);
         match request {
             request if late.since.elapsed() >= WALKS_WITHIN => request,
-            Request::Lookup { parent, name } => Request::Find { parent, name, met: late.met },
+            Request::Lookup { parent, name: of } => {
+                let met = late.met.filter(|met| Some(met.at) == name);
+                let met =
+                    met.filter(|met| met.shown.is_none_or(|shown| shown.elapsed() < SHOWN_AGAIN_WITHIN));
+                if let Some(met) = met {
+                    let shown = met.shown.or_else(|| Some(Instant::now()));
+                    self.note(thread, Late { met: Some(Met { shown, ..met }), ..late });
+                }
+                Request::Find { parent, name: of, met: met.map(|met| met.ino) }
+            }
             Request::Create { parent, name, spec, open, taken: Taken::Meet } => {
                 Request::Create { parent, name, spec, open, taken: Taken::Outwait }
             }
@@ -49,8 +87,23 @@ impl Told<Late> {
     }
 }
 
+/// Whether the kernel may ask for it on its way along a path, to judge access or to follow a link.
+fn leads_on(request: &Request) -> bool {
+    match request {
+        Request::Lookup { .. }
+        | Request::GetAttr { .. }
+        | Request::Stat { .. }
+        | Request::ReadLink { .. } => true,
+        Request::GetXattr { name, .. } => name.starts_with(ACCESS_LISTS),
+        _ => false,
+    }
+}
+
 /// As long as what was met is held.
 const WALKS_WITHIN: Duration = Duration::from_secs(1);
+/// The kernel looks a name up once more where it had another inode under it.
+const SHOWN_AGAIN_WITHIN: Duration = Duration::from_millis(5);
+const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
 
 #[cfg(test)]
 mod tests {
@@ -66,13 +119,23 @@ mod tests {
         late.note_answer(1, &Answer::Error(Errno::NOENT), None);
         assert!(matches!(late.second_walk(1, lookup()), Request::Lookup { .. }));
 
-        late.note_answer(1, &Answer::Error(Errno::STALE), Some(Ino(7)));
+        let met = NameHash::of(&lookup()).map(|at| (at, Ino(7)));
+        late.note_answer(1, &Answer::Error(Errno::STALE), met);
         assert!(matches!(late.second_walk(2, lookup()), Request::Lookup { .. }));
-        for _ in 0..2 {
-            let request = late.second_walk(1, lookup());
-            assert!(matches!(request, Request::Find { met: Some(Ino(7)), .. }), "{request:?}");
-            assert!(matches!(late.second_walk(1, Request::GetAttr { ino: Ino(1) }), Request::GetAttr { .. }));
+        for along in [
+            Request::GetAttr { ino: Ino(1) },
+            Request::GetXattr { ino: Ino(1), name: b"system.posix_acl_access"[..].into() },
+            Request::ReadLink { ino: Ino(1) },
+        ] {
+            late.second_walk(1, along);
+            let request = late.second_walk(1, Request::Lookup { parent: Ino(1), name: b"dir"[..].into() });
+            assert!(matches!(request, Request::Find { met: None, .. }), "{request:?}");
         }
+        let request = late.second_walk(1, lookup());
+        assert!(matches!(request, Request::Find { met: Some(Ino(7)), .. }), "{request:?}");
+        std::thread::sleep(SHOWN_AGAIN_WITHIN);
+        let request = late.second_walk(1, lookup());
+        assert!(matches!(request, Request::Find { met: None, .. }), "not for later: {request:?}");
         let open = Request::Open { ino: Ino(7), open: vfs::OpenMode::default() };
         assert!(matches!(late.second_walk(1, open), Request::Open { .. }));
         assert!(matches!(late.second_walk(1, lookup()), Request::Lookup { .. }), "that was what it was for");

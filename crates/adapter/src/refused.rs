@@ -6,6 +6,8 @@
 //! refused, so that there is nothing to cut. So it does with whatever is written past the page cache and not waited for
 //! (`fuse_direct_IO`), appends among it.
 
+use std::time::Duration;
+
 use fuse::{Operation, Setattr};
 use types::Ino;
 
@@ -30,10 +32,23 @@ impl Refused {
 
 /// Whether a thread that waits for its answer is in a call that cuts a file because a program wants that.
 pub(crate) fn is_truncating(thread: u32) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
-    let number = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
-    number.is_some_and(|number: u32| linux::TRUNCATING_CALLS.contains(&number))
+    for _ in 0..LOOKS {
+        let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+        match call.split_ascii_whitespace().next() {
+            // On its way to sleep, until it has this very answer.
+            Some("running") => std::thread::sleep(PAUSE),
+            number => {
+                let number = number.and_then(|number| number.parse().ok());
+                return number.is_some_and(|number: u32| linux::TRUNCATING_CALLS.contains(&number));
+            }
+        }
+    }
+    false
 }
+
+/// How often, and how far apart, a thread is looked at that has no processor to go to sleep on.
+const LOOKS: u32 = 100;
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// Whether a thread may have other requests on their way when one of these is refused.
 pub(crate) fn is_one_of_many(operation: &Operation<'_>) -> bool {

@@ -328,7 +328,7 @@ fn read(ino: Ino, fh: u64, offset: u64, len: u32, open_flags: u32) -> (Request, 
     let may_fill = offset.is_multiple_of(PAGE_LEN) && u64::from(len).is_multiple_of(PAGE_LEN);
     let is_direct = FileHandle::from_raw(fh).direct;
     let shape = if is_direct && !may_fill { Shape::Plain } else { Shape::Read { ino, len } };
-    let direct = is_direct || open_flags & linux::O_DIRECT != 0;
+    let direct = is_direct && !may_fill || open_flags & linux::O_DIRECT != 0;
     (Request::Read { ino, offset, len, noatime, direct }, shape)
 }
 

@@ -18,6 +18,7 @@ use crate::catch_up::{CatchUp, Turn};
 use crate::disturbed::Disturbed;
 use crate::groups;
 use crate::invalidate::{Before, Invalidator};
+use crate::late::NameHash;
 
 use crate::read;
 use crate::refused::{Refused, is_one_of_many, is_truncating};
@@ -163,6 +164,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
             Translated::Answer(answer) => call.finish(driver.metrics(), answer),
             Translated::Ask(request, shape) => {
                 call.shape = shape;
+                call.making = NameHash::of(&request);
                 let request = driver.pending().late.second_walk(call.pid(), request);
                 ask(driver, call, request, Thread::Reader);
             }
@@ -509,7 +511,7 @@ fn answer_now<D: Driver>(driver: &D, call: Call, of: Outdated) {
 
 fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
     let pending = driver.pending();
-    let met = if let Reply::Met(ino) = &reply { Some(*ino) } else { None };
+    let met = if let Reply::Met(ino) = &reply { call.making.map(|at| (at, *ino)) } else { None };
     match (call.shape, &reply) {
         (Shape::CapabilityLen { ino }, Reply::Data(_)) => pending.capabilities.note(call.pid(), ino),
         (Shape::RemoveCapability { ino }, Reply::Error(FsError::NoAttribute))

@@ -73,7 +73,7 @@ fn names_for_which_nothing_is_done() {
     let (mut made, sides) = (Vec::new(), [("nothing done", &mounted), ("local", &local)]);
     for round in 0..5 {
         for (what, root) in sides {
-            let dirs = ["made", "created"].map(|name| {
+            let dirs = ["made", "created", "unpacked"].map(|name| {
                 let path = root.join(format!("{name}{round}"));
                 fs::create_dir(&path).unwrap();
                 File::open(&path).unwrap()
@@ -82,12 +82,13 @@ fn names_for_which_nothing_is_done() {
                 mknodat(dir, name, FileType::RegularFile, Mode::RUSR, 0).unwrap();
             });
             let create = each(&dirs[1], &|dir, name| drop(openat(dir, name, flags, Mode::RUSR).unwrap()));
-            println!("{what}: mknod {make}; create and close {create}");
+            let unpack = each(&dirs[2], &|dir, name| unpack(dir, name));
+            println!("{what}: mknod {make}; create and close {create}; as unpacked {unpack}");
             made.push((what, dirs));
         }
     }
     // Afterwards: ext4 looks twice at inodes that were freed some seconds ago.
-    for (what, [dir, _]) in &made {
+    for (what, [dir, ..]) in &made {
         println!("{what}: unlink {}", each(dir, &|dir, name| unlinkat(dir, name, AtFlags::empty()).unwrap()));
     }
     drop(made);
@@ -95,6 +96,25 @@ fn names_for_which_nothing_is_done() {
     server.join().unwrap().unwrap();
     fs::remove_dir_all(&local).unwrap();
 }
+
+/// What tar(1) does for a file.
+fn unpack(dir: &File, name: &str) {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+    let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR).unwrap());
+    for offset in [0, TAR_BLOCK as u64] {
+        file.write_all_at(&[1; TAR_BLOCK], offset).unwrap();
+    }
+    let times = rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: rustix::fs::Timespec { tv_sec: 1_700_000_000, tv_nsec: 0 },
+    };
+    rustix::fs::futimens(&file, &times).unwrap();
+    rustix::fs::fchown(&file, Some(rustix::fs::Uid::ROOT), Some(rustix::fs::Gid::ROOT)).unwrap();
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644)).unwrap();
+}
+
+/// What tar(1) writes at once.
+const TAR_BLOCK: usize = 10_240;
 
 /// Answers that every name can be made and removed, and keeps none.
 #[derive(Default)]
@@ -130,6 +150,9 @@ impl Handler for Nothing {
             Ok(Operation::Lookup { .. }) => reply.entry(&Entry::negative(Self::TTL)),
             // Directories are all that is asked for.
             Ok(Operation::Getattr { .. }) => reply.attr(&attr_of(ino, 0o040_755), Self::TTL),
+            Ok(Operation::Setattr(_)) => reply.attr(&attr_of(ino, 0o100_644), Self::TTL),
+            Ok(Operation::Write { data, .. }) => reply.written(data.len() as u32),
+            Ok(Operation::Getxattr { .. }) => reply.error(Errno::NODATA),
             Ok(Operation::Mknod { mode, .. }) => reply.entry(&self.entry(mode)),
             Ok(Operation::Mkdir { mode, .. }) => reply.entry(&self.entry(0o040_000 | mode)),
             Ok(Operation::Create { mode, .. }) => {

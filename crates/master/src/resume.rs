@@ -116,6 +116,8 @@ impl Master {
     /// Tells a member again what it has yet to answer: it may have been lost.
     fn say_again(&mut self, node: NodeId) {
         self.say_limited_again(node);
+        // What it asked for before is asked anew, behind those who wait.
+        self.serve_all_asks();
         let mut owed: BTreeMap<u64, VecDeque<u64>> = BTreeMap::new();
         for (seq, (_, id)) in self.forgets.iter().filter(|(_, (reader, _))| *reader == node) {
             owed.entry(*id).or_default().push_back(*seq);

@@ -398,6 +398,15 @@ impl Core {
         if set.mtime.is_some() && size.is_none() {
             self.need_stores(ino, progress)?;
         }
+        // Content that is being given back brings its own times, behind whatever the master is told meanwhile.
+        let file = ResourceId::file(ino);
+        if (set.mtime.is_some() || set.atime.is_some())
+            && size.is_none()
+            && progress.ship.is_none()
+            && self.tokens.is_releasing(file)
+        {
+            return Err(Step::Wait(WaitKey::Released(file)));
+        }
         if let Some(size) = size
             && !progress.flushed
         {
@@ -468,11 +477,7 @@ impl Core {
             }
         }
         let mut set = set.clone();
-        // Content that is being given back brings its own times, behind whatever the master is told meanwhile.
         let sets_times = set.mtime.is_some() || set.atime.is_some();
-        if sets_times && progress.ship.is_none() && self.tokens.is_releasing(ResourceId::file(ino)) {
-            return Err(Step::Wait(WaitKey::Released(ResourceId::file(ino))));
-        }
         if set.atime.is_some() {
             self.cache.atimes.noted.remove(&ino);
         }

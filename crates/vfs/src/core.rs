@@ -736,7 +736,7 @@ impl Core {
     }
 
     /// Begins to give something back; `None` if nothing is held of it.
-    fn give_back_now(&mut self, resource: ResourceId) -> Option<ResourceId> {
+    pub(crate) fn give_back_now(&mut self, resource: ResourceId) -> Option<ResourceId> {
         if let Some(revocation) = self.tokens.start_release(resource, types::LockMode::Nl) {
             self.start_release(revocation);
         }

@@ -211,6 +211,7 @@ impl Core {
             Change::Owner { ino } => {
                 if self.known.get(ino).is_some() {
                     self.forget_charge(*ino);
+                    self.settle_pending(*ino);
                     stale.names.push(Invalidation::Names {});
                 }
             }

@@ -293,6 +293,9 @@ impl Core {
         for grant in grants {
             self.take_grant(grant);
         }
+        if let Some(dir) = shipped.removes_unseen {
+            self.wake(WaitKey::Thawed(dir));
+        }
         for dir in shipped.frozen {
             if let Some(count) = self.frozen.get_mut(&dir) {
                 *count -= 1;

@@ -3,7 +3,7 @@
 use meta::ops::{AttrSet, FIRST_GENERATION, Groups, NewInode, RenameMode};
 use meta::{Change, FileKind, FsError, Op, OpContext, OpReply, ViewError};
 use obs::OperationKind;
-use types::{Credit, Ino, LockMode, Name, NameError, OpSeq, ResourceId};
+use types::{Credit, Ino, LockMode, Micros, Name, NameError, OpSeq, ResourceId};
 use wire::{ToMaster, Want};
 
 use crate::cache::{DirCache, Found, KernelHas, LOADED_ALL, OwnCache, Place};
@@ -91,7 +91,11 @@ impl Core {
             Request::Rename { parent, name, new_parent, new_name, mode } => {
                 self.try_rename((*parent, name), (*new_parent, new_name), *mode, progress)
             }
-            Request::Open { ino, open } => self.try_open(*ino, *open),
+            Request::Open { ino, open } => {
+                let opened = self.try_open(*ino, *open)?;
+                self.note_opened(*ino);
+                Ok(opened)
+            }
             Request::Read { ino, offset, len, noatime, direct } => {
                 self.try_overtake(*ino, *offset, *len, *noatime, *direct)
             }
@@ -245,17 +249,22 @@ impl Core {
         match self.run_op(&op, OperationKind::Create, progress) {
             Ok(_) => {}
             Err(Step::Done(Reply::Error(FsError::Exists))) if taken != Taken::Refuse => {
-                // Whoever has the directory for himself waits for nobody who could remove it.
-                let may_wait = taken == Taken::Outwait && progress.ship.is_some();
-                let is_enough = progress.meets >= MEETS_MAX;
+                let since = *progress.met_since.get_or_insert(self.clock.now);
+                let is_enough = self.clock.now.since(since) >= OUTWAITS_FOR;
                 match self.try_meet(parent, name, progress)? {
-                    Some(reply) if is_enough || !may_wait => return Ok(reply),
+                    Some(reply) if is_enough || taken != Taken::Outwait => return Ok(reply),
                     None if is_enough => return Err(FsError::Exists.into()),
                     // It is gone again, or may be by the next time.
                     Some(_) | None => {}
                 }
-                progress.meets += 1;
-                progress.ship = None;
+                let is_here = progress.ship.take().is_none();
+                if is_here && let Some(given_back) = self.give_back_now(ResourceId::dir(parent)) {
+                    // Nobody else could remove it while the directory is held here alone.
+                    return Err(Step::Wait(WaitKey::Released(given_back)));
+                }
+                if is_here {
+                    return Err(FsError::Exists.into());
+                }
                 return self.try_create(parent, name, spec, open, taken, progress);
             }
             Err(step) => return Err(step),
@@ -940,8 +949,8 @@ fn makes_something(op: &Op) -> bool {
     }
 }
 
-/// So often a name is tried that others have given away: a round trip each.
-const MEETS_MAX: u32 = 100;
+/// So long a name is tried again and again that others have given away.
+const OUTWAITS_FOR: Micros = Micros::from_millis(1000);
 
 /// Checks a name.
 pub(crate) fn checked(name: &[u8]) -> Try<Name> {

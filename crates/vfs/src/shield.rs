@@ -108,7 +108,7 @@ impl Core {
         let range = start..start + u64::from(*len);
         let may_have_pages = |known: &Known| {
             let uses = known.uses();
-            (uses.fills_pages || uses.appenders > 0) && uses.reads.has(range.clone())
+            (uses.fills_pages || uses.appenders > 0 || uses.mappers > 0) && uses.reads.has(range.clone())
         };
         if self.known.get(&ino).is_some_and(may_have_pages) {
             self.raise_shield(ino, range, progress);

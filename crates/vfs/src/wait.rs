@@ -103,8 +103,8 @@ pub struct Progress {
     pub error: Option<FsError>,
     /// How often an inode that it found by name was gone when it was asked for.
     pub stale_finds: u32,
-    /// How often it met another's file under the name that it makes.
-    pub meets: u32,
+    /// Since when it meets others' files under the name that it makes.
+    pub met_since: Option<Micros>,
     /// Whether what it made is not to be found any more.
     pub is_gone: bool,
     /// Its lock request and the answer.
@@ -158,7 +158,7 @@ impl Progress {
             glimpse: None,
             error: None,
             stale_finds: 0,
-            meets: 0,
+            met_since: None,
             is_gone: false,
             lock: None,
             xattrs: None,

@@ -218,12 +218,9 @@ fn open_files() {
     );
     // Handle 2, direct: what is asked for page by page may be for a mapping, the rest is for a buffer.
     for (offset, size) in [(8192, 100), (100, 4096), (8192, 4096)] {
-        let request = Request::Read { ino: PARENT, offset, len: size, noatime: false, direct: true };
-        let shape = if offset % 4096 + u64::from(size) % 4096 == 0 {
-            Shape::Read { ino: PARENT, len: size }
-        } else {
-            Shape::Plain
-        };
+        let may_fill = offset % 4096 + u64::from(size) % 4096 == 0;
+        let request = Request::Read { ino: PARENT, offset, len: size, noatime: false, direct: !may_fill };
+        let shape = if may_fill { Shape::Read { ino: PARENT, len: size } } else { Shape::Plain };
         assert_asks(Operation::Read { fh: 5, offset, size, open_flags: 0, lock_owner: None }, request, shape);
     }
     for (open_flags, noatime) in [(0, false), (0o1_000_000, true), (0o4000, false)] {

@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn what_is_written_directly_and_durably_outlives_the_node() {
     let Some(lab) = Lab::new() else { return };
-    let a = lab.mount_with("a", "commit=5");
+    let a = lab.mount_with("a", "commit=60");
     fs::write(a.path("log"), [b'0'; 8192]).expect("written");
     File::open(a.path("log")).and_then(|file| file.sync_all()).expect("synced");
     let mut program = Partner::start(&a.root);
