@@ -157,7 +157,7 @@ impl Master {
 
     /// What [`Output::FindFiles`] asked for: files, and offsets in them, that the segments were written for.
     pub fn files_found(&mut self, clock: Clock, files: &BTreeSet<(Ino, u64)>) {
-        self.clock = clock;
+        self.wake_at(clock);
         if let Some(begun) = self.shared.begun.take() {
             // Of little metadata it costs little: more may have died since it began.
             let pause = clock.now.since(begun).0.saturating_mul(READING_SHARE);
@@ -249,7 +249,7 @@ impl Master {
 
     /// What [`Output::CopyExtents`] ordered; nothing of it if that failed.
     pub fn extents_copied(&mut self, clock: Clock, copies: Vec<Copied>) {
-        self.clock = clock;
+        self.wake_at(clock);
         let Cleaner::Copying { victims, segments } = std::mem::take(&mut self.cleaner) else { return };
         let mut files: BTreeMap<Ino, Vec<Copied>> = BTreeMap::new();
         let mut added = chunk::LiveDeltas::new();

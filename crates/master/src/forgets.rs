@@ -9,7 +9,7 @@ use types::{LockMode, Micros, NodeId, ResourceId};
 use wire::FromMaster;
 
 use crate::member::{Member, Standing};
-use crate::state::Master;
+use crate::state::{Clock, Master};
 
 /// Something that others wait for a node to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +165,18 @@ impl Master {
             hurried.min().is_some_and(|due| self.clock.now.since(due) > Micros(self.config.lease.0 / 10));
         if late {
             self.grace_until = self.clock.now + Micros(self.config.lease.0 / 3);
+        }
+    }
+
+    /// It is called, and takes in what time it is. Members say something each third of a lease: if not one was heard for longer, it was the master that
+    /// stood still, and what they said since is still to be taken in.
+    pub(crate) fn wake_at(&mut self, clock: Clock) {
+        self.clock = clock;
+        let silence = clock.now.since(std::mem::replace(&mut self.entered_at, clock.now));
+        let has_members = !(self.members.is_empty() && self.expected.is_empty());
+        if has_members && silence > Micros(self.config.lease.0 / 2) {
+            log::warn!("nothing was heard or done for {} ms: nobody is sent away for that", silence.0 / 1000);
+            self.grace_until = clock.now + Micros(self.config.lease.0 / 3);
         }
     }
 

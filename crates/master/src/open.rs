@@ -101,6 +101,7 @@ impl Master {
             recovery_ends: Micros::NEVER,
             deferred: VecDeque::new(),
             grace_until: Micros(0),
+            entered_at: clock.now,
             syncing: None,
             sync_covers: BTreeMap::new(),
             sync_wanted: false,

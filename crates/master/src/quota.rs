@@ -126,7 +126,7 @@ impl Master {
         account: Account,
         limits: Limits,
     ) -> Result<u64, String> {
-        self.clock = clock;
+        self.wake_at(clock);
         let old = self.quota.limits.get(&account).copied();
         if old.is_none() && self.quota.limits.len() >= LIMITED_MAX {
             return Err(format!("{LIMITED_MAX} accounts have limits, and no more can"));

@@ -46,7 +46,7 @@ impl Master {
     /// The driver found the process of an absent member gone. One that has come back meanwhile is judged by its
     /// connection.
     pub fn member_is_dead(&mut self, clock: crate::state::Clock, node: NodeId) {
-        self.clock = clock;
+        self.wake_at(clock);
         let is_absent = match self.members.get(&node) {
             Some(member) => member.peer.is_none(),
             None => self.expected.contains_key(&node),
@@ -149,7 +149,7 @@ impl Master {
         if !self.recovering {
             return;
         }
-        if !self.expected.is_empty() && self.clock.now >= self.recovery_ends {
+        if !self.expected.is_empty() && self.clock.now >= self.recovery_ends.max(self.grace_until) {
             let late: Vec<NodeId> = self.expected.keys().copied().collect();
             let reason = || "it did not rejoin within its lease".to_owned();
             for node in late {

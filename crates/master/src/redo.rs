@@ -107,7 +107,7 @@ impl Master {
 
     /// What [`Output::PutBack`] asked for is durable in its segments.
     pub fn were_put_back(&mut self, clock: Clock, keys: Vec<Key>) {
-        self.clock = clock;
+        self.wake_at(clock);
         let own = keys.into_iter().map(|key| (key, None)).collect();
         if let Err(error) = self.commit(NodeId(0), &[], own) {
             self.fail(format!("what was kept of segments could not be removed: {error:?}"));

@@ -208,7 +208,7 @@ impl Master {
     /// Files that [`Output::DeleteSegments`] named are gone; those of its list that are not here could not be
     /// deleted and will be tried again.
     pub fn segments_deleted(&mut self, clock: Clock, deleted: &[SegmentId]) {
-        self.clock = clock;
+        self.wake_at(clock);
         let Some(round) = self.space.round.take() else { return };
         let own = deleted.iter().map(|segment| (Key::Segment(*segment), None)).collect();
         if let Err(error) = self.commit(NodeId(0), &[], own) {
@@ -228,7 +228,7 @@ impl Master {
     ///
     /// Finds what a node left behind that died before it named it, and what came back with a power loss.
     pub fn segments_listed(&mut self, clock: Clock, listed: &[(SegmentId, u64)]) {
-        self.clock = clock;
+        self.wake_at(clock);
         let owned = self.owned_segments();
         let (records, damaged) = match self.segment_records() {
             Ok(read) => read,

@@ -182,6 +182,8 @@ pub struct Master {
     pub(crate) deferred: VecDeque<(NodeId, ToMaster)>,
     /// No membership ends before.
     pub(crate) grace_until: Micros,
+    /// When it was last called.
+    pub(crate) entered_at: Micros,
 
     // Durability.
     pub(crate) syncing: Option<u64>,
@@ -247,7 +249,7 @@ pub(crate) enum AfterSync {
 impl Master {
     /// A connection was made. It is nobody's until its Hello.
     pub fn connected(&mut self, clock: Clock, peer: PeerId) {
-        self.clock = clock;
+        self.wake_at(clock);
         if let Some(Some(node)) = self.peers.insert(peer, None)
             && let Some(member) = self.members.get_mut(&node)
         {
@@ -257,7 +259,7 @@ impl Master {
 
     /// Takes in one message. Messages of one connection must come in the order they were sent.
     pub fn handle(&mut self, clock: Clock, peer: PeerId, message: ToMaster) {
-        self.clock = clock;
+        self.wake_at(clock);
         if self.failed {
             // What it would be answered by is not what was committed. The next master hears it again.
             return;
@@ -324,7 +326,7 @@ impl Master {
 
     /// A connection is gone. With its process dead its membership ends at once, else with its lease.
     pub fn disconnected(&mut self, clock: Clock, peer: PeerId, process_is_dead: bool) {
-        self.clock = clock;
+        self.wake_at(clock);
         self.batch_parts.remove(&peer);
         if let Some(Some(node)) = self.peers.remove(&peer) {
             #[cfg(feature = "planted")]
@@ -351,7 +353,7 @@ impl Master {
 
     /// Time passed: see [`Master::poll_timeout`].
     pub fn handle_timeout(&mut self, clock: Clock) {
-        self.clock = clock;
+        self.wake_at(clock);
         self.note_lateness();
         if self.dirty_since.is_some_and(|since| since + self.config.commit_interval <= clock.now) {
             self.want_sync();
@@ -370,7 +372,7 @@ impl Master {
         let dirty_since = self.dirty_since.filter(|_| !self.sync_wanted);
         let commit = dirty_since.map_or(Micros::NEVER, |since| since + self.config.commit_interval);
         let overdue = self.overdue_at();
-        let recovery = if self.recovering { self.recovery_ends } else { Micros::NEVER };
+        let recovery = if self.recovering { self.recovery_ends.max(self.grace_until) } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
         commit.min(overdue).min(recovery).min(space).min(self.doubts_due()).min(self.reclaim_waits_due())
     }
@@ -382,7 +384,7 @@ impl Master {
 
     /// A sync that [`Output::Sync`] asked for has ended.
     pub fn synced(&mut self, clock: Clock, job: u64, result: Result<Seq, EngineError>) {
-        self.clock = clock;
+        self.wake_at(clock);
         self.on_synced(job, result);
         self.settle();
     }

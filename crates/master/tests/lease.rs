@@ -226,3 +226,37 @@ fn a_new_master_waits_for_the_leases_of_the_old_one() {
     rig.remaster();
     assert_eq!(recovered(&mut rig), Some(10));
 }
+
+/// Goal: a machine that slept sends nobody away, for locks that others wait for neither. Method: one node waits for another's lock, nothing happens for
+/// longer than a lease, and the timer comes before the ping; who says nothing after that has to go.
+#[test]
+fn who_slept_with_the_master_is_not_sent_away_for_his_locks() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    let lock = |node: u64| wire::ByteLock {
+        ino: Ino(50),
+        kind: wire::LockKind::Flock,
+        owner: wire::LockOwner(node),
+        pid: 1,
+        exclusive: true,
+        start: 0,
+        end: wire::BYTE_MAX,
+    };
+    for (peer, node) in [(A, 1), (B, 2)] {
+        let op = wire::LockOp::Set { lock: lock(node), wait: true };
+        rig.tell(peer, ToMaster::Lock { request: 1, op });
+    }
+    rig.now = rig.now + Micros(12_000_000);
+    rig.master.handle_timeout(rig.clock());
+    assert!(!has(&rig.outputs(), is_end), "A has had no time to say that it is there");
+    assert!(has(&rig.tell(A, PING), is_pong));
+    assert!(has(&rig.tell(B, PING), is_pong));
+    let silent = |rig: &mut Rig| {
+        let ended = has(&rig.wait(), is_end);
+        rig.tell(B, PING);
+        ended
+    };
+    let ends = (1..=30).find(|_| silent(&mut rig));
+    assert_eq!(ends, Some(10), "a lease after its ping");
+}

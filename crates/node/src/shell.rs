@@ -366,6 +366,8 @@ impl Shell {
                 core.handle_timeout(clock);
             }
         });
+        // Before the master in this process looks who is overdue: what this node owes it may just have fallen due too.
+        self.pump(Work::OfCore);
         let service = self.service();
         if let Some(service) = &service {
             service.tick();

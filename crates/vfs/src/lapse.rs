@@ -144,21 +144,26 @@ impl Core {
         self.wake(WaitKey::Member);
     }
 
-    /// Takes everything back that the kernel may have.
+    /// Takes everything back that the kernel may have. In a lapse what it has stays noted: changes of others that are told before it is through find
+    /// it still there.
     fn empty_kernel(&mut self, purpose: Purpose) {
+        let stays_noted = matches!(purpose, Purpose::Lapse);
         let mut dirs: Vec<Ino> = self.cache.dirs.keys().copied().collect();
         dirs.sort_unstable();
         let mut list = Vec::new();
         for parent in dirs {
             let Some(dir) = self.cache.dirs.get_mut(&parent) else { continue };
             for entry in dir.entries.values_mut().filter(|entry| entry.name_out) {
-                entry.name_out = false;
+                entry.name_out = stays_noted;
                 list.push(Invalidation::Name { parent, name: entry.dirent.name.clone() });
             }
-            let mut negatives: Vec<_> = dir.negatives.drain().collect();
+            let mut negatives: Vec<_> = dir.negatives.iter().cloned().collect();
             negatives.sort_unstable();
             list.extend(negatives.into_iter().map(|name| Invalidation::Name { parent, name }));
-            dir.kernel_has = KernelHas::Nothing;
+            if !stays_noted {
+                dir.negatives.clear();
+                dir.kernel_has = KernelHas::Nothing;
+            }
         }
         let mut inos: Vec<Ino> = self.known.keys().copied().collect();
         inos.sort_unstable();
@@ -175,7 +180,7 @@ impl Core {
                 false => Invalidation::Pages { ino: *ino },
             }
         }));
-        for known in self.known.values_mut().filter(|known| !known.pages_out) {
+        for known in self.known.values_mut().filter(|known| !known.pages_out && !stays_noted) {
             known.note_attr_gone();
         }
         inos.retain(|ino| self.known.get(ino).is_some_and(|known| known.pages_out));
