@@ -330,17 +330,19 @@ impl SegmentWriter {
     }
 
     /// What to keep elsewhere so that all appends for `ino` until now are durable without a sync: `None` if that is more than
-    /// `bytes_max`, or cannot be read back. Each write is given out once; the caller keeps it until
+    /// `bytes_max`, or cannot be read back as it was. Each write is given out once; the caller keeps it until
     /// [`take_redone_synced`](Self::take_redone_synced) tells it.
     pub fn take_redo(&mut self, ino: Ino, bytes_max: u64) -> Option<Vec<Redo>> {
         let Some(fresh) = self.fresh.get(&ino) else { return Some(Vec::new()) };
-        let places = fresh.iter().map(|(sequence, extent)| (*sequence, extent.segment(), run_place(extent)));
+        let extents: Vec<(u64, Extent)> = fresh.iter().map(|(sequence, e)| (*sequence, e.clone())).collect();
+        let places =
+            extents.iter().map(|(sequence, extent)| (*sequence, extent.segment(), run_place(extent)));
         let places: Vec<_> = places.collect();
         if places.iter().map(|(.., place)| place.end - place.start).sum::<u64>() > bytes_max {
             return None;
         }
         let mut redos = Vec::with_capacity(places.len());
-        for (_, segment, place) in &places {
+        for ((_, segment, place), (_, extent)) in places.iter().zip(&extents) {
             let is_it = |last: &mut Redo| {
                 last.segment == *segment
                     && last.offset == place.start
@@ -353,6 +355,11 @@ impl SegmentWriter {
             let mut bytes = vec![0; (place.end - place.start) as usize];
             let parts = &mut [IoSliceMut::new(&mut bytes)];
             self.store.read_at(*segment, place.start, parts).ok()?;
+            let data = (extent.segment_offset() - place.start) as usize;
+            // The system may have failed to write them, and let go of them: then the sync tells of that.
+            if block_checksums(&[&bytes[data..data + extent.len() as usize]]) != extent.run().crcs() {
+                return None;
+            }
             redos.push(Redo { segment: *segment, offset: place.start, bytes });
         }
         // A segment of which the header is lost is damaged, whatever else is there.

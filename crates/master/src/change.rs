@@ -344,6 +344,16 @@ impl Master {
         match self.plan(&op, NodeId(0), now, Task::Own { op: op.clone() }) {
             Planned::Changes(changes, _) if changes.is_empty() => {}
             Planned::Changes(changes, _) => {
+                if let Op::Reclaim { ino } = op {
+                    match self.reclaim_part(ino, &changes) {
+                        Ok(false) => {}
+                        Ok(true) => return,
+                        Err(error) => {
+                            self.fail(format!("orphan {ino} could not be deleted in part: {error:?}"));
+                            return;
+                        }
+                    }
+                }
                 self.make_change(NodeId(0), &changes, Vec::new(), Then::Nothing);
             }
             Planned::Refused(error) => log::debug!("{op:?} of the master's own: {error}"),

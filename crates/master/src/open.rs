@@ -76,6 +76,7 @@ impl Master {
             waiting: BTreeMap::new(),
             behind: BTreeMap::new(),
             merges_put_off: BTreeSet::new(),
+            reclaims: BTreeSet::new(),
             unacknowledged: BTreeMap::new(),
             forgets: BTreeMap::new(),
             pending: BTreeMap::new(),

@@ -1,8 +1,9 @@
 //! Orphans: inodes without a name that somebody has open.
 
-use meta::{Change, Key, KeyKind, Op, OrphanRecord};
+use meta::{Body, Change, Content, Key, KeyKind, Op, OrphanRecord};
 use types::{Ino, NodeId};
 
+use crate::error::MasterError;
 use crate::state::{Master, Task};
 
 impl Master {
@@ -43,6 +44,55 @@ impl Master {
         }
     }
 
+    /// Whether parts of orphans are to be deleted now.
+    pub(crate) fn reclaims_go_on(&self) -> bool {
+        !self.reclaims.is_empty() && !self.recovering && !self.failed
+    }
+
+    /// Goes on with one that nobody has open.
+    pub(crate) fn go_on_reclaiming(&mut self) {
+        if self.reclaims_go_on()
+            && let Some(ino) = self.reclaims.pop_first()
+        {
+            self.trim_orphan(ino);
+        }
+    }
+
+    /// Deletes the last pages of a file that is to be deleted, if it has more than are deleted at once. Returns whether it has.
+    ///
+    /// Nobody has it open or holds tokens on it.
+    pub(crate) fn reclaim_part(&mut self, ino: Ino, deletion: &[Change]) -> Result<bool, MasterError> {
+        let parent = deletion.iter().find_map(|change| match change {
+            Change::DeleteExtentPages { ino: of, parent, from_page: 0 } if *of == ino => Some(*parent),
+            _ => None,
+        });
+        let Some(parent) = parent else { return Ok(false) };
+        let (start, end) = Key::extent_pages(ino);
+        let range = kv::KeyRange::new(start, end);
+        let found = self.engine.scan(&range, PART, kv::Direction::Backward)?;
+        if !found.more {
+            return Ok(false);
+        }
+        let (mut from_page, mut freed) = (u64::MAX, 0u64);
+        for (key, value) in &found.entries {
+            let Some(Key::ExtentPage(_, page)) = Key::from_slice(key) else { continue };
+            from_page = from_page.min(page);
+            // What cannot be read is told of when it is deleted.
+            let mapped =
+                meta::value_decode::<chunk::ExtentMap>(key, value).map_or(0, |map| map.mapped_bytes());
+            freed = freed.saturating_add(mapped);
+        }
+        let Ok(Some(mut content)) = self.read::<Content>(Key::Content(ino)) else { return Ok(false) };
+        let Body::Paged { mapped_bytes } = &mut content.body else { return Ok(false) };
+        *mapped_bytes = mapped_bytes.saturating_sub(freed);
+        content.size = content.size.min(from_page.saturating_mul(Body::PAGE_SPAN));
+        let part =
+            [Change::PutContent { ino, content }, Change::DeleteExtentPages { ino, parent, from_page }];
+        self.commit(NodeId(0), &part, Vec::new())?;
+        self.reclaims.insert(ino);
+        Ok(true)
+    }
+
     /// Readers who have yet to say whether they have an inode open that lost its covered name.
     pub(crate) fn unheard(&self, ino: Ino) -> Vec<NodeId> {
         let asked = self.pending.values().filter(|pending| pending.removed.contains(&ino));
@@ -70,3 +120,6 @@ impl Master {
         }
     }
 }
+
+/// Pages of extents of an orphan that are deleted at once.
+const PART: kv::ScanLimit = kv::ScanLimit { entries: 16 << 10, bytes: 32 << 20 };

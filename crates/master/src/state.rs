@@ -144,6 +144,8 @@ pub struct Master {
     pub(crate) waiting: BTreeMap<WaiterId, Task>,
     /// What waits until readers have acknowledged changes of a resource.
     pub(crate) behind: BTreeMap<ResourceId, VecDeque<(Micros, Task)>>,
+    /// Orphans that nobody has open: each time the master is called a part of one is deleted.
+    pub(crate) reclaims: BTreeSet<Ino>,
     /// Inodes that may fall back into their directories once the recovery has ended.
     pub(crate) merges_put_off: BTreeSet<Ino>,
     /// Changes that readers have yet to acknowledge, by resource.
@@ -361,6 +363,7 @@ impl Master {
         self.end_overdue();
         self.end_doubts();
         self.end_reclaim_waits();
+        self.go_on_reclaiming();
         self.check_recovery();
         self.go_on_with_space();
         self.settle();
@@ -374,7 +377,9 @@ impl Master {
         let overdue = self.overdue_at();
         let recovery = if self.recovering { self.recovery_ends.max(self.grace_until) } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
-        commit.min(overdue).min(recovery).min(space).min(self.doubts_due()).min(self.reclaim_waits_due())
+        let reclaims = if self.reclaims_go_on() { self.clock.now } else { Micros::NEVER };
+        let own = self.doubts_due().min(self.reclaim_waits_due()).min(reclaims);
+        commit.min(overdue).min(recovery).min(space).min(own)
     }
 
     /// The next order for the driver.
@@ -554,6 +559,7 @@ impl Master {
                         self.split_places.remove(&entry.ino);
                     }
                 },
+                Change::PutOrphan { ino, holders } if holders.is_empty() => _ = self.reclaims.insert(*ino),
                 Change::DeleteInode { ino, kind, .. } => {
                     self.split_places.remove(ino);
                     if *kind == meta::FileKind::Directory {

@@ -321,7 +321,7 @@ impl Core {
 
     /// The last handle of an inode without a name is closed that no other node has open: nothing of it is needed any
     /// more.
-    fn give_up_orphan(&mut self, ino: Ino) {
+    pub(crate) fn give_up_orphan(&mut self, ino: Ino) {
         self.live.remove(&ino);
         self.dirty_files.remove(&ino);
         self.send_batch(false);

@@ -11,6 +11,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use meta::ops::DELETED_PAGES_MAX;
 use meta::{Change, ChangeKey};
 use rustc_hash::FxHashMap;
 use types::{Account, BatchSeq, Charge, Credit, Ino, LockMode, ResourceId, SegmentId};
@@ -30,6 +31,8 @@ pub struct WriteLog {
     spent: BTreeMap<Account, (i64, i64)>,
     kept: Vec<(ResourceId, LockMode)>,
     has_copy: bool,
+    /// Pages of extents that go with the changes, at most.
+    pages_deleted: u64,
     sealed: VecDeque<Sealed>,
     sealed_bytes: usize,
     last: BatchSeq,
@@ -67,6 +70,7 @@ impl WriteLog {
             spent: BTreeMap::new(),
             kept: Vec::new(),
             has_copy: false,
+            pages_deleted: 0,
             sealed: VecDeque::new(),
             sealed_bytes: 0,
             last: BatchSeq(0),
@@ -160,9 +164,14 @@ impl WriteLog {
         self.at.contains_key(&ChangeKey::Inode(ino))
     }
 
-    /// Whether the open batch has enough to be sent.
+    /// Whether the open batch has enough to be sent, or the master enough to do with it.
     pub fn is_full(&self) -> bool {
-        self.bytes >= BATCH_BYTES
+        self.bytes >= BATCH_BYTES || self.pages_deleted >= DELETED_PAGES_MAX
+    }
+
+    /// Notes how many pages of extents a change deletes, at most.
+    pub fn note_pages_deleted(&mut self, pages: u64) {
+        self.pages_deleted = self.pages_deleted.saturating_add(pages);
     }
 
     /// Whether nothing waits to be sealed.
@@ -191,6 +200,7 @@ impl WriteLog {
         self.at.clear();
         self.count = 0;
         self.has_copy = false;
+        self.pages_deleted = 0;
         self.last = BatchSeq(self.last.0 + 1);
         if sync {
             self.sync_asked = self.last;

@@ -9,6 +9,7 @@ use wire::{ToMaster, Want};
 use crate::cache::{DirCache, Found, KernelHas, LOADED_ALL, OwnCache, Place};
 use crate::core::{Core, Link};
 use crate::handles::Handle;
+use crate::known::Known;
 use crate::outputs::Invalidation;
 use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request, Taken};
 use crate::revoke::Purpose;
@@ -314,8 +315,14 @@ impl Core {
         let open_here = self.child_is_open(parent, &name);
         let op = Op::Unlink { parent, name, open_here };
         let reply = self.run_op(&op, OperationKind::Unlink, progress)?;
-        if let OpReply::Removed { ino, deleted: true } = reply {
-            self.live.remove(&ino);
+        if let OpReply::Removed { ino, deleted } = reply {
+            let is_unused = !self.known.get(&ino).is_some_and(Known::is_open);
+            if deleted {
+                self.live.remove(&ino);
+            } else if is_unused && self.cache.sole_orphans.remove(&ino) {
+                // Too large to go at once: the master sees to it.
+                self.give_up_orphan(ino);
+            }
         }
         if progress.ship.is_none() {
             self.note_unlinked(&op, reply);
@@ -671,6 +678,7 @@ impl Core {
     /// Applies and logs changes made here under EX, and takes the tokens of what they make.
     pub(crate) fn apply_local(&mut self, changes: Vec<Change>) {
         self.note_sole_orphans(&changes);
+        self.note_pages_deleted(&changes);
         let own = self.own_usage_before(&changes);
         for mut change in changes {
             self.carry_atime(&mut change);
@@ -706,6 +714,16 @@ impl Core {
         }
         self.note_own_usage(own);
         self.note_moves();
+    }
+
+    /// Pages that go with their files: a batch has no more of them than the master deletes at once.
+    fn note_pages_deleted(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::DeleteExtentPages { ino, from_page, .. } = change {
+                let pages = self.recorded(*ino).map_or(0, meta::ops::pages_of);
+                self.log.note_pages_deleted(pages.saturating_sub(*from_page));
+            }
+        }
     }
 
     /// What gets both halves of a record of its own as it becomes an orphan was covered by a directory held here, or is

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use meta::{Change, FsError, Op};
+use meta::{Change, Content, FsError, Op};
 use rustc_hash::FxHashMap;
 use types::{Account, BatchSeq, Charge, Credit, Ino, LockMode, ResourceId};
 use wire::ToMaster;
@@ -486,15 +486,19 @@ impl Core {
     }
 
     fn recorded_bytes(&self, ino: Ino) -> Option<i64> {
-        let content = match self.place(ino) {
-            Place::Own => self.cache.owns.get(&ino)?.content.as_ref()?,
+        Some(self.recorded(ino)?.body.stored_bytes() as i64)
+    }
+
+    /// The content of a file as it is in its record, if that is here.
+    pub(crate) fn recorded(&self, ino: Ino) -> Option<&Content> {
+        match self.place(ino) {
+            Place::Own => self.cache.owns.get(&ino)?.content.as_ref(),
             Place::Covered(parent, cookie) => {
                 let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
-                &entry.dirent.covered().filter(|_| entry.dirent.ino == ino)?.content
+                Some(&entry.dirent.covered().filter(|_| entry.dirent.ino == ino)?.content)
             }
-            Place::Unknown => return None,
-        };
-        Some(content.body.stored_bytes() as i64)
+            Place::Unknown => None,
+        }
     }
 
     /// Waits until there is credit for what an operation makes or moves to other accounts. Returns it.

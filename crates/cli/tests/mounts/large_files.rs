@@ -225,3 +225,51 @@ fn write_mib(file: &File, count: u64) {
         file.write_all_at(&vec![1; 1 << 20], piece << 20).expect("written");
     }
 }
+
+/// Goal: a file of more pages than go with a name at once is gone with it, and its room soon after, however its last name goes. Method: files of 200 GiB, of
+/// which little is written; removed, replaced and removed while open, here and on the other node.
+#[test]
+fn files_too_large_to_go_at_once_go_with_their_names() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let used = || rustix::fs::statvfs(&a.root).map(|v| v.f_files - v.f_ffree).expect("asked");
+    let before = used();
+    for (round, remover) in [&a, &b, &a, &b].into_iter().enumerate() {
+        let path = a.path("large");
+        let file = open_both(&path);
+        file.set_len(200 << 30).expect("made long");
+        // More than a record takes.
+        for n in 0..64 {
+            file.write_all_at(b"here", n << 31).expect("written");
+        }
+        file.sync_all().expect("synced");
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(300));
+        crate::lab::wait_until("it is counted", || {
+            // The count is a second old at most.
+            pause();
+            used() > before
+        });
+        let open = (round >= 2).then_some(file);
+        match round % 2 {
+            0 => std::fs::remove_file(remover.path("large")).expect("removed"),
+            _ => {
+                std::fs::write(remover.path("new"), "new").expect("written");
+                std::fs::rename(remover.path("new"), remover.path("large")).expect("replaced");
+                std::fs::remove_file(remover.path("large")).expect("removed");
+            }
+        }
+        assert!(File::open(&path).is_err(), "it has no name");
+        if let Some(file) = &open {
+            assert_eq!(read(file, 5 << 31, 4), b"here");
+        }
+        drop(open);
+        crate::lab::wait_until("its inode falls free", || {
+            pause();
+            used() <= before
+        });
+    }
+    for mount in [b, a] {
+        mount.unmount(&lab);
+    }
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+}

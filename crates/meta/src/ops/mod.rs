@@ -20,6 +20,7 @@ mod xattr;
 
 pub use attributes::{XattrList, list_xattrs, read_xattr};
 pub use create::FIRST_GENERATION;
+pub use removal::{DELETED_PAGES_MAX, pages_of};
 pub use xattr::check_xattr_name;
 
 use types::{Ino, Name, NodeId, Timespec, codec_enum, codec_struct};

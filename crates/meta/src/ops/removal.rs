@@ -7,7 +7,7 @@ use super::OpContext;
 use super::subject::{Place, Subject};
 use crate::change::Change;
 use crate::error::FsError;
-use crate::record::Body;
+use crate::record::{Body, Content};
 use crate::view::{View, ViewError};
 use crate::volume::live_bytes_of;
 
@@ -37,9 +37,10 @@ pub(super) fn remove_link(
         return Ok(Removal { changes: vec![Change::PutAttr { ino: child.ino, attr }], deleted: false });
     }
     let holders = holders(view, context, child.ino, open_here);
-    if holders.is_empty() {
+    if holders.is_empty() && pages_of(&child.inode.content) <= DELETED_PAGES_MAX {
         return Ok(Removal { changes: delete(view, &child)?, deleted: true });
     }
+    // Nobody need have it open: the master deletes it bit by bit.
     child.inode.attr.nlink = 0;
     child.inode.attr.parent = Ino(0);
     let ino = child.ino;
@@ -95,6 +96,17 @@ pub(super) fn delete(view: &impl View, child: &Subject) -> Result<Vec<Change>, V
     }
     Ok(changes)
 }
+
+/// Pages of extents that a file may have, at most.
+pub fn pages_of(content: &Content) -> u64 {
+    match &content.body {
+        Body::Paged { mapped_bytes } => content.size.max(*mapped_bytes).div_ceil(Body::PAGE_SPAN),
+        _ => 0,
+    }
+}
+
+/// Pages of extents that go with the last name of a file, at once: 128 GiB. Whoever commits that reads them all, while everybody waits.
+pub const DELETED_PAGES_MAX: u64 = 128 << 10;
 
 /// Who has the inode open, in order; the sender is not always in the view's list yet.
 fn holders(view: &impl View, context: &OpContext, ino: Ino, open_here: bool) -> Vec<NodeId> {
