@@ -122,6 +122,7 @@ impl Master {
                 Ok(())
             }
             (_, StoredInode::Covered { parent, .. }) => self.acquire_directory(node, request, parent, task),
+            (_, StoredInode::Own { attr }) if attr.nlink == 0 && self.is_going(ino) => Err(FsError::Stale),
             (Want::Attr { .. }, StoredInode::Own { attr }) => {
                 self.acquire_attr(node, request, ino, attr, task)
             }

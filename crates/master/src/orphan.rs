@@ -3,27 +3,30 @@
 use meta::{Body, Change, Content, Key, KeyKind, Op, OrphanRecord};
 use types::{Ino, NodeId};
 
+use crate::change::Then;
 use crate::error::MasterError;
 use crate::state::{Master, Task};
 
 impl Master {
-    /// Corrects the record of who has an orphan open, once all readers have said so.
-    pub(crate) fn trim_orphan(&mut self, ino: Ino) {
+    /// Corrects the record of who has an orphan open, once all readers have said so. Returns whether it is to be deleted.
+    pub(crate) fn trim_orphan(&mut self, ino: Ino) -> bool {
         if self.may_be_open_unsaid(ino) {
-            return;
+            return false;
         }
-        let Ok(Some(record)) = self.read::<OrphanRecord>(Key::Orphan(ino)) else { return };
+        let Ok(Some(record)) = self.read::<OrphanRecord>(Key::Orphan(ino)) else { return false };
         let mut open: Vec<NodeId> = self.table.open_nodes(ino).collect();
         open.extend(self.unheard(ino));
         let holders: Vec<NodeId> = record.holders.iter().copied().filter(|n| open.contains(n)).collect();
         if holders.is_empty() {
-            self.reclaim(ino);
-        } else if holders != record.holders {
+            return self.reclaim(ino);
+        }
+        if holders != record.holders {
             let change = Change::PutOrphan { ino, holders };
             if let Err(error) = self.commit(NodeId(0), &[change], Vec::new()) {
                 self.fail(format!("the record of orphan {ino} could not be written: {error:?}"));
             }
         }
+        false
     }
 
     /// Whether somebody may have an inode open and not have said so yet: a reader of its last directory that
@@ -32,16 +35,17 @@ impl Master {
         self.recovering || self.pending.values().any(|pending| pending.removed.contains(&ino))
     }
 
-    /// Deletes an inode if it is an orphan that nobody has open.
-    pub(crate) fn reclaim(&mut self, ino: Ino) {
-        if !self.may_be_open_unsaid(ino)
+    /// Deletes an inode if it is an orphan that nobody has open. Returns whether it is to be deleted.
+    pub(crate) fn reclaim(&mut self, ino: Ino) -> bool {
+        let is_unused = !self.may_be_open_unsaid(ino)
             && matches!(self.read::<OrphanRecord>(Key::Orphan(ino)), Ok(Some(_)))
             && self.table.open_nodes(ino).next().is_none()
-            && self.unheard(ino).is_empty()
-        {
+            && self.unheard(ino).is_empty();
+        if is_unused {
             self.note_reclaiming(ino);
             self.tasks.push_back(Task::Own { op: Op::Reclaim { ino } });
         }
+        is_unused
     }
 
     /// Whether parts of orphans are to be deleted now.
@@ -54,13 +58,22 @@ impl Master {
         if self.reclaims_go_on()
             && let Some(ino) = self.reclaims.pop_first()
         {
-            self.trim_orphan(ino);
+            if !self.trim_orphan(ino) {
+                self.end_reclaiming(ino);
+            }
         }
+    }
+
+    /// Whether an orphan is being deleted, perhaps in part already: nobody is to open it any more.
+    pub(crate) fn is_going(&self, ino: Ino) -> bool {
+        !self.recovering
+            && self.table.open_nodes(ino).next().is_none()
+            && matches!(self.read::<OrphanRecord>(Key::Orphan(ino)), Ok(Some(record)) if record.holders.is_empty())
     }
 
     /// Deletes the last pages of a file that is to be deleted, if it has more than are deleted at once. Returns whether it has.
     ///
-    /// Nobody has it open or holds tokens on it.
+    /// Nobody has it open, [or will](Self::is_going), and nobody writes it.
     pub(crate) fn reclaim_part(&mut self, ino: Ino, deletion: &[Change]) -> Result<bool, MasterError> {
         let parent = deletion.iter().find_map(|change| match change {
             Change::DeleteExtentPages { ino: of, parent, from_page: 0 } if *of == ino => Some(*parent),
@@ -69,7 +82,15 @@ impl Master {
         let Some(parent) = parent else { return Ok(false) };
         let (start, end) = Key::extent_pages(ino);
         let range = kv::KeyRange::new(start, end);
-        let found = self.engine.scan(&range, PART, kv::Direction::Backward)?;
+        let found = match self.engine.scan(&range, PART, kv::Direction::Backward) {
+            Ok(found) => found,
+            Err(error @ kv::EngineError::Corrupt { .. }) => {
+                // Deleted at once, without what cannot be read.
+                log::error!("pages of orphan {ino}: {error}");
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        };
         if !found.more {
             return Ok(false);
         }
@@ -88,8 +109,10 @@ impl Master {
         content.size = content.size.min(from_page.saturating_mul(Body::PAGE_SPAN));
         let part =
             [Change::PutContent { ino, content }, Change::DeleteExtentPages { ino, parent, from_page }];
-        self.commit(NodeId(0), &part, Vec::new())?;
+        // Somebody may still have a right to read it, without having it open.
+        self.make_change(NodeId(0), &part, Vec::new(), Then::Nothing);
         self.reclaims.insert(ino);
+        self.reclaims_gave_room();
         Ok(true)
     }
 

@@ -450,6 +450,18 @@ impl Master {
         self.quota.reclaiming.insert(ino);
     }
 
+    /// A part of one is: who waits may have enough, or waits on.
+    pub(crate) fn reclaims_gave_room(&mut self) {
+        for ask in &mut self.quota.asks {
+            if let Some((awaited, since)) = &mut ask.recall
+                && awaited.is_empty()
+            {
+                *since = self.clock.now;
+            }
+        }
+        self.serve_all_asks();
+    }
+
     /// It was, or is not to be.
     pub(crate) fn end_reclaiming(&mut self, ino: Ino) {
         if self.quota.reclaiming.remove(&ino) {

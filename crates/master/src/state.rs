@@ -559,7 +559,10 @@ impl Master {
                         self.split_places.remove(&entry.ino);
                     }
                 },
-                Change::PutOrphan { ino, holders } if holders.is_empty() => _ = self.reclaims.insert(*ino),
+                Change::PutOrphan { ino, holders } if holders.is_empty() => {
+                    self.reclaims.insert(*ino);
+                    self.note_reclaiming(*ino);
+                }
                 Change::DeleteInode { ino, kind, .. } => {
                     self.split_places.remove(ino);
                     if *kind == meta::FileKind::Directory {

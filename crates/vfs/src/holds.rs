@@ -21,8 +21,6 @@ pub(crate) struct Holds(VecDeque<Hold>);
 #[derive(Debug)]
 struct Hold {
     until: Micros,
-    /// How many opens it is for.
-    opens: u32,
     handle: HandleId,
     ino: Ino,
     /// Where it was found.
@@ -94,30 +92,18 @@ impl Core {
     fn hold(&mut self, parent: Ino, name: Name, ino: Ino) -> Try<()> {
         let until = self.clock.now + HELD_FOR;
         let is_it = |hold: &Hold| hold.ino == ino && hold.parent == parent && hold.name == name;
-        let (handle, opens) = match self.holds.0.iter().position(is_it).and_then(|at| self.holds.0.remove(at))
-        {
-            Some(hold) => (hold.handle, hold.opens + 1),
+        let handle = match self.holds.0.iter().position(is_it).and_then(|at| self.holds.0.remove(at)) {
+            Some(hold) => hold.handle,
             None => match self.try_open(ino, OpenMode::default())? {
-                Reply::Opened(opened) => (opened.handle, 1),
+                Reply::Opened(opened) => opened.handle,
                 other => return Err(Step::Done(other)),
             },
         };
-        self.holds.0.push_back(Hold { until, opens, handle, ino, parent, name });
+        self.holds.0.push_back(Hold { until, handle, ino, parent, name });
         if self.holds.0.len() > HOLDS_MAX {
             self.end_oldest_hold();
         }
         Ok(())
-    }
-
-    /// A file is opened, which it may be held for.
-    pub(crate) fn note_opened(&mut self, ino: Ino) {
-        let Some(at) = self.holds.0.iter().position(|hold| hold.ino == ino) else { return };
-        self.holds.0[at].opens -= 1;
-        if self.holds.0[at].opens == 0
-            && let Some(hold) = self.holds.0.remove(at)
-        {
-            self.end_hold(&hold);
-        }
     }
 
     /// Ends those that are over.
@@ -135,13 +121,9 @@ impl Core {
     }
 
     fn end_oldest_hold(&mut self) {
-        if let Some(hold) = self.holds.0.pop_front() {
-            self.end_hold(&hold);
-        }
-    }
-
-    fn end_hold(&mut self, hold: &Hold) {
-        if let Some(handle) = self.handles.remove(&hold.handle) {
+        if let Some(hold) = self.holds.0.pop_front()
+            && let Some(handle) = self.handles.remove(&hold.handle)
+        {
             self.close_handle(handle);
         }
     }

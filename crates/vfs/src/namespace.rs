@@ -92,11 +92,7 @@ impl Core {
             Request::Rename { parent, name, new_parent, new_name, mode } => {
                 self.try_rename((*parent, name), (*new_parent, new_name), *mode, progress)
             }
-            Request::Open { ino, open } => {
-                let opened = self.try_open(*ino, *open)?;
-                self.note_opened(*ino);
-                Ok(opened)
-            }
+            Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime, direct } => {
                 self.try_overtake(*ino, *offset, *len, *noatime, *direct)
             }
@@ -255,15 +251,15 @@ impl Core {
                 match self.try_meet(parent, name, progress)? {
                     Some(reply) if is_enough || taken != Taken::Outwait => return Ok(reply),
                     None if is_enough => return Err(FsError::Exists.into()),
-                    // It is gone again, or may be by the next time.
                     Some(_) | None => {}
                 }
+                // It is gone again, or may be by the next time. Nobody else could remove it while the directory is held here alone.
+                let dir = ResourceId::dir(parent);
                 let is_here = progress.ship.take().is_none();
-                if is_here && let Some(given_back) = self.give_back_now(ResourceId::dir(parent)) {
-                    // Nobody else could remove it while the directory is held here alone.
-                    return Err(Step::Wait(WaitKey::Released(given_back)));
+                if is_here && (self.tokens.is_revoked(dir) || self.give_back_now(dir).is_some()) {
+                    return Err(Step::Wait(WaitKey::Released(dir)));
                 }
-                if is_here {
+                if is_here && self.tokens.usable(dir) != LockMode::Nl {
                     return Err(FsError::Exists.into());
                 }
                 return self.try_create(parent, name, spec, open, taken, progress);
