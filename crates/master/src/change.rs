@@ -305,8 +305,7 @@ impl Master {
             }
         }
         for resource in free {
-            let behind = self.behind.remove(&resource).unwrap_or_default();
-            self.tasks.extend(behind.into_iter().map(|(_, task)| task));
+            self.tasks.extend(self.behind.remove(&resource).unwrap_or_default());
         }
     }
 

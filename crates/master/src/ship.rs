@@ -65,9 +65,6 @@ impl Master {
                 self.make_change_on(node, basis, &[], Vec::new(), then);
             }
             Planned::Changes(changes, reply) => {
-                if let Some(resource) = changes.iter().filter_map(told_under).find(|r| self.is_held_up(*r)) {
-                    return self.wait_behind(resource, Task::Ship { node, seq, op, now });
-                }
                 // Whoever made it has it open from now on, whatever others do to its name before the answer.
                 if let Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. } = &op {
                     self.table.open(node, new.ino);

@@ -143,7 +143,7 @@ pub struct Master {
     /// What waits for the token table, by waiter.
     pub(crate) waiting: BTreeMap<WaiterId, Task>,
     /// What waits until readers have acknowledged changes of a resource.
-    pub(crate) behind: BTreeMap<ResourceId, VecDeque<(Micros, Task)>>,
+    pub(crate) behind: BTreeMap<ResourceId, VecDeque<Task>>,
     /// Orphans that nobody has open: each time the master is called a part of one is deleted.
     pub(crate) reclaims: BTreeSet<Ino>,
     /// Inodes that may fall back into their directories once the recovery has ended.
@@ -492,14 +492,7 @@ impl Master {
 
     /// Puts a task behind the changes of a resource that readers have yet to acknowledge.
     pub(crate) fn wait_behind(&mut self, resource: ResourceId, task: Task) {
-        self.behind.entry(resource).or_default().push_back((self.clock.now, task));
-    }
-
-    /// Whether somebody has waited for long behind changes of a resource: those to come wait behind him, or they would keep him there for
-    /// as long as they go on.
-    pub(crate) fn is_held_up(&self, resource: ResourceId) -> bool {
-        let first = self.behind.get(&resource).and_then(VecDeque::front);
-        first.is_some_and(|(since, _)| self.clock.now.since(*since) >= BEHIND_MAX)
+        self.behind.entry(resource).or_default().push_back(task);
     }
 
     pub(crate) fn number(&mut self) -> u64 {
@@ -578,8 +571,6 @@ impl Master {
     }
 }
 
-/// How long changes of a resource go before whoever waits until they are acknowledged.
-const BEHIND_MAX: Micros = Micros::from_millis(20);
 const SPLIT_PLACES_MAX: usize = 100_000;
 
 /// Messages that wait for the end of a recovery.
