@@ -85,6 +85,10 @@ impl Call {
         self.pid
     }
 
+    pub fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
     /// Notes what the core is asked to do; what it is asked next to complete that changes nothing.
     pub fn note_operation(&mut self, operation: OperationKind) {
         self.operation.get_or_insert(operation);

@@ -17,6 +17,7 @@ use crate::told::Told;
 /// A thread that was answered ESTALE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Late {
+    /// When it was, and later by as long as its requests took since.
     since: Instant,
     met: Option<Met>,
 }
@@ -50,12 +51,17 @@ impl NameHash {
 }
 
 impl Told<Late> {
-    /// Notes what a thread is answered; with what it met under the name that it wanted to make.
-    pub fn note_answer(&self, thread: u32, answer: &Answer, met: Option<(NameHash, Ino)>) {
+    /// Notes what a thread is answered to what it asked when; with what it met under the name that it wanted to make.
+    pub fn note_answer(&self, thread: u32, asked: Instant, answer: &Answer, met: Option<(NameHash, Ino)>) {
         // Pages are written and read for nobody.
-        if matches!(answer, Answer::Error(Errno::STALE)) && thread != 0 {
+        if thread == 0 {
+            return;
+        }
+        if matches!(answer, Answer::Error(Errno::STALE)) {
             let met = met.map(|(at, ino)| Met { at, ino, shown: None });
             self.note(thread, Late { since: Instant::now(), met });
+        } else if let Some(late) = self.of(thread) {
+            self.note(thread, Late { since: late.since + asked.elapsed(), ..late });
         }
     }
 
@@ -99,7 +105,7 @@ fn leads_on(request: &Request) -> bool {
     }
 }
 
-/// As long as what was met is held.
+/// As long as what was met is held, not counting how long it waits for answers.
 const WALKS_WITHIN: Duration = Duration::from_secs(1);
 /// The kernel looks a name up once more where it had another inode under it.
 const SHOWN_AGAIN_WITHIN: Duration = Duration::from_millis(5);
@@ -116,11 +122,12 @@ mod tests {
     #[test]
     fn only_a_thread_that_was_answered_estale_walks_again_and_only_until_it_is_through() {
         let late = Told::<Late>::default();
-        late.note_answer(1, &Answer::Error(Errno::NOENT), None);
+        let now = Instant::now();
+        late.note_answer(1, now, &Answer::Error(Errno::NOENT), None);
         assert!(matches!(late.second_walk(1, lookup()), Request::Lookup { .. }));
 
         let met = NameHash::of(&lookup()).map(|at| (at, Ino(7)));
-        late.note_answer(1, &Answer::Error(Errno::STALE), met);
+        late.note_answer(1, now, &Answer::Error(Errno::STALE), met);
         assert!(matches!(late.second_walk(2, lookup()), Request::Lookup { .. }));
         for along in [
             Request::GetAttr { ino: Ino(1) },
@@ -142,9 +149,22 @@ mod tests {
     }
 
     #[test]
+    fn how_long_a_walk_waits_for_answers_does_not_count() {
+        let late = Told::<Late>::default();
+        let now = Instant::now();
+        let since = now.checked_sub(WALKS_WITHIN).expect("the clock goes back a second");
+        late.note(1, Late { since, met: None });
+        late.note(2, Late { since, met: None });
+        late.note_answer(1, since, &Answer::Done, None);
+        late.note_answer(2, now, &Answer::Done, None);
+        assert!(matches!(late.second_walk(1, lookup()), Request::Find { .. }));
+        assert!(matches!(late.second_walk(2, lookup()), Request::Lookup { .. }));
+    }
+
+    #[test]
     fn what_nobody_asked_for_is_not_noted() {
         let late = Told::<Late>::default();
-        late.note_answer(0, &Answer::Error(Errno::STALE), None);
+        late.note_answer(0, Instant::now(), &Answer::Error(Errno::STALE), None);
         assert!(matches!(late.second_walk(0, lookup()), Request::Lookup { .. }));
     }
 }

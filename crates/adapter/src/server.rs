@@ -535,7 +535,7 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
         driver.metrics().errors_unknown.add(1);
         Answer::Error(Errno::IO)
     });
-    pending.late.note_answer(call.pid(), &answer, met);
+    pending.late.note_answer(call.pid(), call.arrived(), &answer, met);
     answer
 }
 

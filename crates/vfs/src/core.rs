@@ -655,8 +655,10 @@ impl Core {
     fn attempt(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
         if let Some(error) = progress.error.take() {
             // Another node removed what the name stood for; the forget that says so came before this answer.
-            let finds_again = error == FsError::Stale && request.finds_by_name();
-            if !finds_again || progress.stale_finds > STALE_FINDS_MAX {
+            let finds_again = error == FsError::Stale
+                && request.finds_by_name()
+                && (progress.stale_finds <= STALE_FINDS_MAX || self.must_find(request, progress));
+            if !finds_again {
                 // What was made was made, though it is gone before anybody was told.
                 progress.is_gone = error == FsError::Stale && progress.has_made(request);
                 if !progress.is_gone {
@@ -665,7 +667,7 @@ impl Core {
             }
             progress.stale_finds += 1;
             // The master that was to say so has died before it did. The next one will; until then names are read anew.
-            if progress.stale_finds > STALE_FINDS_MAX
+            if progress.stale_finds == STALE_FINDS_MAX + 1
                 && !progress.is_gone
                 && let Some(dir) = self.give_back_names(request)
             {

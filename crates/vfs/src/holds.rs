@@ -11,7 +11,7 @@ use meta::{FileKind, FsError};
 use types::{Ino, Micros, Name};
 
 use crate::core::Core;
-use crate::request::{HandleId, OpenMode, Reply};
+use crate::request::{HandleId, OpenMode, Reply, Request, Taken};
 use crate::wait::{Progress, Step, Try};
 
 /// What is held, the oldest first.
@@ -84,6 +84,12 @@ impl Core {
         }
     }
 
+    /// Whether a request goes on however often what it finds is gone before it can be held: its kernel walks no third time.
+    pub(crate) fn must_find(&self, request: &Request, progress: &Progress) -> bool {
+        let is_last = matches!(request, Request::Find { .. } | Request::Create { taken: Taken::Outwait, .. });
+        is_last && self.clock.now.since(progress.since) < FINDS_FOR
+    }
+
     fn is_held(&self, parent: Ino, name: &Name, ino: Ino) -> bool {
         let is_it = |hold: &Hold| hold.ino == ino && hold.parent == parent && hold.name == *name;
         self.holds.0.iter().any(is_it)
@@ -131,5 +137,7 @@ impl Core {
 
 /// The kernel's second walk follows its first at once, but for a program that waits for a processor.
 const HELD_FOR: Micros = Micros::from_millis(1000);
+/// Each try takes a round trip or two to the master, and most succeed.
+const FINDS_FOR: Micros = Micros::from_millis(1000);
 /// As many threads as may be told at once that they were late, four times.
 const HOLDS_MAX: usize = 1024;

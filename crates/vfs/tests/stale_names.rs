@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use common::{CLOCK, member, root_grant};
 use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode};
-use types::{Ino, Name};
+use types::{Ino, LockMode, Name, ResourceId};
 use vfs::{Output, Reply, Request, RequestId};
-use wire::{FromMaster, GrantData, ToMaster, Want};
+use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
 
 const GONE: Ino = Ino(50);
 
 /// The root, with the name `f` in it or without. PR, as it is with several nodes.
 fn root(request: u64, has_name: bool) -> FromMaster {
     let mut grant = root_grant();
-    grant.mode = types::LockMode::Pr;
+    grant.mode = LockMode::Pr;
     if let GrantData::Directory { listing, .. } = &mut grant.data
         && has_name
     {
@@ -165,8 +165,8 @@ fn a_directory_that_another_node_moved_is_dropped_where_it_was() {
 
 fn directory(request: u64, ino: Ino, names: &[(&[u8], Ino)]) -> FromMaster {
     let mut grant = root_grant();
-    grant.mode = types::LockMode::Pr;
-    grant.resource = types::ResourceId::dir(ino);
+    grant.mode = LockMode::Pr;
+    grant.resource = ResourceId::dir(ino);
     if let GrantData::Directory { listing, .. } = &mut grant.data {
         for (name, child) in names {
             let (cookie, _) = Cookie::range_of(CookieKey([9; 16]).hash(name));
@@ -176,4 +176,63 @@ fn directory(request: u64, ino: Ino, names: &[(&[u8], Ino)]) -> FromMaster {
         listing.entries.sort_by_key(|(cookie, _)| *cookie);
     }
     FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 1, glimpse: None }
+}
+
+/// Goal: the kernel's second walk finds a file that others replace all the time, however often what it found is gone before it is held;
+/// a first walk ends. Method: the master knows nothing of the inode the first nine times that it is asked.
+#[test]
+fn a_second_walk_goes_on_until_it_holds_what_it_finds() {
+    let parent = Ino::ROOT;
+    let first = Request::Lookup { parent, name: b"f"[..].into() };
+    let second = Request::Find { parent, name: b"f"[..].into(), met: None };
+    for (request, is_last) in [(first, false), (second, true)] {
+        let mut core = member();
+        let mut reply = core.submit(CLOCK, RequestId(1), request);
+        let (mut gone, mut held) = (9, 0);
+        while reply.is_none() {
+            let Some(output) = core.poll_output() else { panic!("nothing more to do") };
+            let message = match output {
+                Output::Reply(_, told) => {
+                    reply = Some(told);
+                    continue;
+                }
+                Output::Invalidate { job, .. } => {
+                    core.invalidated(CLOCK, job);
+                    continue;
+                }
+                Output::Send(ToMaster::Acquire { request, want: Want::Directory { .. }, .. }) => {
+                    root(request, true)
+                }
+                Output::Send(ToMaster::Acquire { request, .. }) if gone > 0 => {
+                    gone -= 1;
+                    let error = Some(FsError::Stale);
+                    FromMaster::Acquired { request, error, grants: Vec::new(), seen: 1, glimpse: None }
+                }
+                Output::Send(ToMaster::Acquire { request, want, .. }) => {
+                    let grants = match want {
+                        Want::Attr { ino: GONE } => file_grants(),
+                        _ => Vec::new(),
+                    };
+                    held += u32::from(want == Want::Open { ino: GONE });
+                    FromMaster::Acquired { request, error: None, grants, seen: 1, glimpse: None }
+                }
+                _ => continue,
+            };
+            core.handle_message(CLOCK, message);
+        }
+        match is_last {
+            true => assert!(matches!(reply, Some(Reply::Entry(_))), "{reply:?}"),
+            false => assert!(matches!(reply, Some(Reply::Error(FsError::Stale))), "{reply:?}"),
+        }
+        assert_eq!(held, u32::from(is_last));
+    }
+}
+
+fn file_grants() -> Vec<Grant> {
+    [
+        (ResourceId::attr(GONE), GrantData::Attr { attr: common::attr(FileKind::File) }),
+        (ResourceId::file(GONE), GrantData::Content { content: common::content(0) }),
+    ]
+    .map(|(resource, data)| Grant { resource, mode: LockMode::Pr, data })
+    .into()
 }
