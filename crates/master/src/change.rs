@@ -305,7 +305,7 @@ impl Master {
             }
         }
         for resource in free {
-            self.tasks.extend(self.behind.remove(&resource).unwrap_or_default());
+            self.let_in(resource);
         }
     }
 

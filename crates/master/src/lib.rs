@@ -9,6 +9,7 @@ mod acquire;
 mod app_lock;
 mod app_locks;
 mod batch;
+mod behind;
 mod change;
 mod cleaner;
 mod commit;

@@ -74,7 +74,7 @@ impl Master {
             peers: BTreeMap::new(),
             batch_parts: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            behind: BTreeMap::new(),
+            behind: crate::behind::Behind::default(),
             merges_put_off: BTreeSet::new(),
             reclaims: BTreeSet::new(),
             unacknowledged: BTreeMap::new(),

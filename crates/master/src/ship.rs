@@ -65,6 +65,10 @@ impl Master {
                 self.make_change_on(node, basis, &[], Vec::new(), then);
             }
             Planned::Changes(changes, reply) => {
+                let pause = |resource| self.pause_of(resource).map(|until| (resource, until));
+                if let Some((resource, until)) = changes.iter().filter_map(told_under).find_map(pause) {
+                    return self.put_off(resource, until, Task::Ship { node, seq, op, now });
+                }
                 // Whoever made it has it open from now on, whatever others do to its name before the answer.
                 if let Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. } = &op {
                     self.table.open(node, new.ino);

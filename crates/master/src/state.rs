@@ -12,6 +12,7 @@ use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq, ResourceId, SegmentId, 
 use wire::{FromMaster, ToMaster};
 
 use crate::app_locks::AppLocks;
+use crate::behind::Behind;
 use crate::change::Pending;
 use crate::member::{Member, Standing};
 use crate::record::VolumeRecord;
@@ -143,7 +144,7 @@ pub struct Master {
     /// What waits for the token table, by waiter.
     pub(crate) waiting: BTreeMap<WaiterId, Task>,
     /// What waits until readers have acknowledged changes of a resource.
-    pub(crate) behind: BTreeMap<ResourceId, VecDeque<Task>>,
+    pub(crate) behind: Behind,
     /// Orphans that nobody has open: each time the master is called a part of one is deleted.
     pub(crate) reclaims: BTreeSet<Ino>,
     /// Inodes that may fall back into their directories once the recovery has ended.
@@ -363,6 +364,7 @@ impl Master {
         self.end_overdue();
         self.end_doubts();
         self.end_reclaim_waits();
+        self.end_pause();
         self.go_on_reclaiming();
         self.check_recovery();
         self.go_on_with_space();
@@ -378,7 +380,7 @@ impl Master {
         let recovery = if self.recovering { self.recovery_ends.max(self.grace_until) } else { Micros::NEVER };
         let space = if self.recovering || self.failed { Micros::NEVER } else { self.space.due() };
         let reclaims = if self.reclaims_go_on() { self.clock.now } else { Micros::NEVER };
-        let own = self.doubts_due().min(self.reclaim_waits_due()).min(reclaims);
+        let own = self.doubts_due().min(self.reclaim_waits_due()).min(self.pause_due()).min(reclaims);
         commit.min(overdue).min(recovery).min(space).min(own)
     }
 
@@ -488,11 +490,6 @@ impl Master {
     /// Whether readers have yet to acknowledge changes of a resource.
     pub(crate) fn is_changing(&self, resource: ResourceId) -> bool {
         self.unacknowledged.contains_key(&resource)
-    }
-
-    /// Puts a task behind the changes of a resource that readers have yet to acknowledge.
-    pub(crate) fn wait_behind(&mut self, resource: ResourceId, task: Task) {
-        self.behind.entry(resource).or_default().push_back(task);
     }
 
     pub(crate) fn number(&mut self) -> u64 {

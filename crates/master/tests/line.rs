@@ -8,7 +8,7 @@ mod common;
 use common::{A, B, Rig, make};
 use master::{Output, PeerId};
 use meta::{FileKind, Op};
-use types::{Ino, LockMode, NodeId, OpSeq, ResourceId, Timespec};
+use types::{Ino, LockMode, Micros, NodeId, OpSeq, ResourceId, Timespec};
 use wire::{FromMaster, ToMaster, Want};
 
 const C: PeerId = PeerId(3);
@@ -74,6 +74,72 @@ fn readers_do_not_let_one_another_in_past_a_writer() {
     assert_eq!(both, [(A, LockMode::Pr), (B, LockMode::Pr)]);
 }
 
+/// Goal: who asks for a directory that others change without a pause is let in. Method: one node's changes are acknowledged one behind the
+/// next, so that there is always one that is not; after 20 ms the next pause is for who waits, and ends by itself if B does not answer.
+#[test]
+fn endless_changes_of_a_directory_let_a_newcomer_in() {
+    change_endlessly(true);
+    change_endlessly(false);
+}
+
+fn change_endlessly(acknowledges: bool) {
+    let mut rig = Rig::new();
+    for peer in [A, B, C] {
+        rig.join(peer, NodeId(0));
+    }
+    for peer in [A, B] {
+        ask(&mut rig, peer, 1, Want::Directory { ino: Ino::ROOT });
+    }
+    let mut count = 0;
+    let mut change = |rig: &mut Rig| {
+        count += 1;
+        let op = make(Ino(100 + count), format!("f{count}").as_bytes(), FileKind::Fifo, b"");
+        let (now, seq) = (Timespec::default(), OpSeq(count));
+        let outputs = rig.tell(A, ToMaster::Ship { seq, acked: OpSeq(0), now, op, spent: Vec::new() });
+        forgets(&outputs)
+    };
+    let acknowledge = |rig: &mut Rig, (peer, seq): (PeerId, u64)| {
+        rig.tell(peer, ToMaster::Forgotten { seq, open: Vec::new() })
+    };
+    let is_let_in = |outputs: &[Output]| {
+        let is_it = |output: &Output| matches!(output, Output::Send { peer, message: FromMaster::Acquired { .. } } if *peer == C);
+        outputs.iter().any(is_it)
+    };
+
+    // Shortly before a pause.
+    rig.now = Micros((rig.now.0 / 500_000 + 1) * 500_000 - 16_000);
+    let mut last = change(&mut rig);
+    assert_eq!(last.len(), 1, "B is told");
+    let request = ToMaster::Acquire {
+        request: 7,
+        want: Want::Directory { ino: Ino::ROOT },
+        ahead: wire::Ahead::default(),
+    };
+    assert!(!is_let_in(&rig.tell(C, request)));
+    for _ in 0..4 {
+        rig.now = rig.now + Micros(4_000);
+        let next = change(&mut rig);
+        assert_eq!(next.len(), 1);
+        assert!(!is_let_in(&acknowledge(&mut rig, last[0])), "there is another one");
+        last = next;
+    }
+    rig.now = rig.now + Micros(4_000);
+    assert_eq!(change(&mut rig), [], "it waits behind C");
+    if !acknowledges {
+        rig.now = rig.now + Micros(96_000);
+        rig.master.handle_timeout(rig.clock());
+        let outputs = rig.outputs();
+        assert_eq!(forgets(&outputs).len(), 1, "it goes on");
+        assert_eq!(change(&mut rig).len(), 1, "and so does the next one");
+        return;
+    }
+    let outputs = acknowledge(&mut rig, last[0]);
+    assert!(is_let_in(&outputs));
+    let mut told: Vec<PeerId> = forgets(&outputs).into_iter().map(|(peer, _)| peer).collect();
+    told.sort_unstable_by_key(|peer| peer.0);
+    assert_eq!(told, [B, C], "then it goes on");
+}
+
 /// Goal: an operation over two directories comes to its end although both are changed all the time by those who hold them: it waits for one after the
 /// other, and what it has been given is not taken away meanwhile. Method: who gave the first one up changes it again before the
 /// second is there, alone in it.
@@ -130,4 +196,12 @@ fn who_gave_a_directory_up_for_a_rename_is_not_alone_in_it_before_that_is_done()
                 if changes.iter().any(|change| matches!(change, meta::Change::DeleteEntry { .. })))
     };
     assert!(outputs.iter().any(is_done), "{outputs:?}");
+}
+
+fn forgets(outputs: &[Output]) -> Vec<(PeerId, u64)> {
+    let forget = |output: &Output| match output {
+        Output::Send { peer, message: FromMaster::Forget { seq, .. } } => Some((*peer, *seq)),
+        _ => None,
+    };
+    outputs.iter().filter_map(forget).collect()
 }
