@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -161,8 +161,11 @@ pub(crate) fn ask_document(path: &Path) -> io::Result<Json> {
     serde_json::from_str(&text).map_err(io::Error::other)
 }
 
+/// Whether it is a socket that nobody listens at. What is no socket at all refuses connections as well (unix(7)).
 fn is_abandoned(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    is_socket
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Whether the process that the name of a socket tells is there.

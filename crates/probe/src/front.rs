@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -297,24 +297,29 @@ impl Run {
 
     /// Until the deadline, a signal, a target that cannot be measured, or the worker's end.
     fn follow(&mut self, messages: &Receiver<Message>, deadline_ns: Option<u64>) -> Result<(), WatchError> {
+        let mut redrawn = Instant::now();
         loop {
             let now_ns = self.now_ns();
             let left_ns = deadline_ns.map_or(u64::MAX, |deadline| deadline.saturating_sub(now_ns));
             if left_ns == 0 || self.is_output_gone {
                 return Ok(());
             }
-            match messages.recv_timeout(REDRAW.min(Duration::from_nanos(left_ns))) {
+            let wait = REDRAW.saturating_sub(redrawn.elapsed());
+            match messages.recv_timeout(wait.min(Duration::from_nanos(left_ns))) {
                 Ok(Message::Event(event)) => self.take(event)?,
                 Ok(Message::Signal) => return Ok(()),
                 Ok(Message::Asked(question, answer)) => self.answer(question, &answer),
                 Ok(Message::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(WatchError::WorkerEnded(String::new()));
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.watch.pass(self.now_ns());
-                    self.flush()?;
-                    self.show_table();
-                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // Whatever comes, however fast.
+            if redrawn.elapsed() >= REDRAW {
+                redrawn = Instant::now();
+                self.watch.pass(self.now_ns());
+                self.flush()?;
+                self.show_table();
             }
             self.tell_alarms();
         }

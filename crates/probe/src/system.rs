@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -104,6 +106,27 @@ impl Signals {
     }
 }
 
+/// Has a command begin with no signal blocked, whatever this process has [blocked](Signals::block): what it starts may stay.
+#[expect(unsafe_code, reason = "the standard library passes the mask of signals on")]
+pub(crate) fn unblock_signals(command: &mut Command) -> &mut Command {
+    unsafe extern "C" {
+        fn sigemptyset(set: *mut SignalSet) -> i32;
+        fn pthread_sigmask(how: i32, set: *const SignalSet, old: *mut SignalSet) -> i32;
+    }
+    let unblock = || {
+        let mut set = SignalSet([0; 16]);
+        // SAFETY: `set` is as large and aligned as the C library's `sigset_t` and outlives the calls.
+        unsafe { sigemptyset(&raw mut set) };
+        // SAFETY: `set` is initialised; a null `old` asks for nothing back.
+        match unsafe { pthread_sigmask(SIG_SETMASK, &raw const set, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    };
+    // SAFETY: both calls may be made between fork and exec (signal-safety(7)), and nothing is allocated.
+    unsafe { command.pre_exec(unblock) }
+}
+
 /// The C library's `sigset_t`: 1,024 bits, in glibc and in musl.
 #[repr(C)]
 struct SignalSet([u64; 16]);
@@ -142,6 +165,7 @@ const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 const SIG_BLOCK: i32 = 0;
+const SIG_SETMASK: i32 = 2;
 const SFD_CLOEXEC: i32 = 0o2_000_000;
 /// Length of `struct signalfd_siginfo`.
 const SIGNAL_LEN: usize = 128;

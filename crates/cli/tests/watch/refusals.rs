@@ -68,6 +68,7 @@ fn bad_arguments_are_refused_by_name() {
         (vec!["/a".to_owned(), "--stack=/a:/b".to_owned()], "\"/b\", which is no target's label"),
         (vec!["/a".to_owned(), format!("--record={}", at("text"))], "text: cannot be written: File exists"),
         (vec!["/a".to_owned(), format!("--record={}", at("no/x"))], "no/x: cannot be written: No such file"),
+        (vec!["/a".to_owned(), format!("--socket={}", at("text"))], "text: "),
         (vec![format!("--replay={}", at("gone"))], "gone: cannot be read: No such file"),
         (vec![format!("--replay={}", at("text"))], "text: not a recording of holdfast watch"),
         (vec![format!("--replay={}", at("bytes"))], "bytes: "),
@@ -76,6 +77,7 @@ fn bad_arguments_are_refused_by_name() {
         let (code, error) = code_and_error(&output);
         assert!(code == 3 && error.contains(part), "{arguments:?}: {code} {error}");
     }
+    assert_eq!(std::fs::read_to_string(scratch.join("text")).expect("it stays"), "hello\n");
 }
 
 #[test]

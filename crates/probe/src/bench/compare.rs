@@ -67,7 +67,7 @@ impl Comparison {
             .map(|entry| Change::of(entry, after.iter().find(|other| other.name == entry.name)))
             .collect();
         let is_new = |entry: &&Entry| !before.iter().any(|other| other.name == entry.name);
-        changes.extend(after.iter().filter(is_new).map(|entry| Change::of(entry, None)));
+        changes.extend(after.iter().filter(is_new).map(Change::new));
         let differs = |(what, path): &(&str, &str)| {
             let (one, other) = (first.pointer(path), second.pointer(path));
             (one != other).then(|| format!("{what} differs: {} and {}", show(one), show(other)))
@@ -84,7 +84,10 @@ impl Comparison {
         let (before, after) = (reports(first, "first")?, reports(second, "second")?);
         let mut all = Self { changes: Vec::new(), warnings: Vec::new() };
         for one in &before {
-            let Some(other) = after.iter().find(|other| other["bench"] == one["bench"]) else { continue };
+            let Some(other) = after.iter().find(|other| other["bench"] == one["bench"]) else {
+                all.warnings.push(format!("only the first has {}", one["bench"]));
+                continue;
+            };
             let Self { changes, warnings } = Self::of(one, other)?;
             let bench = one["bench"].as_str().unwrap_or_default();
             all.changes.extend(
@@ -96,6 +99,10 @@ impl Comparison {
                 warnings.into_iter().filter(|warning| !all.warnings.contains(warning)).collect::<Vec<_>>(),
             );
         }
+        let is_new = |other: &&Json| !before.iter().any(|one| one["bench"] == other["bench"]);
+        all.warnings.extend(
+            after.iter().filter(is_new).map(|other| format!("only the second has {}", other["bench"])),
+        );
         Ok(all)
     }
 
@@ -142,6 +149,12 @@ impl Change {
             "noise": self.noise,
             "verdict": self.verdict.name(),
         })
+    }
+
+    /// A figure that only the second report has.
+    fn new(after: &Entry) -> Self {
+        let missing = Self::of(after, None);
+        Self { before: missing.after, after: missing.before, ..missing }
     }
 
     fn of(before: &Entry, after: Option<&Entry>) -> Self {
@@ -231,13 +244,19 @@ fn digits(value: f64) -> String {
 }
 
 /// What has to be the same for a difference to be the file system's.
-const COMPARED: [(&str, &str); 6] = [
+const COMPARED: [(&str, &str); 12] = [
     ("kernel", "/machine/kernel"),
     ("number of cores", "/machine/cores"),
     ("file system", "/file_system/type"),
     ("mount options", "/file_system/options"),
     ("number of names", "/settings/count"),
     ("number of files", "/settings/files"),
+    ("number of processes", "/settings/processes"),
+    ("directories", "/settings/directories"),
+    ("number of files in a directory", "/settings/files_per_directory"),
+    ("number of rounds", "/settings/rounds"),
+    ("size", "/settings/bytes"),
+    ("archive", "/settings/archive"),
 ];
 /// Runs below which nothing is known of how much they differ.
 const RUNS_MIN: usize = 3;
@@ -292,6 +311,9 @@ mod tests {
             ]
         );
         assert_eq!((found.changes[0].ratio, found.warnings.len(), found.has_worse()), (Some(1.2), 0, true));
+        let shown = |name: &str| found.changes.iter().find(|change| change.name == name).unwrap().to_json();
+        assert_eq!((&shown("gone")["first"], &shown("gone")["second"]), (&json!(1.0), &Json::Null));
+        assert_eq!((&shown("new")["first"], &shown("new")["second"]), (&Json::Null, &json!(1.0)));
         let same = Comparison::of(&first, &first).unwrap();
         assert!(!same.has_worse() && same.changes.iter().all(|change| change.verdict != Verdict::Better));
     }
@@ -310,6 +332,10 @@ mod tests {
             (("mknod", "per second", &[1.0; 3][..], 0.0), ("mknod", "per second", &[2.0; 3][..], 0.0));
         let found = Comparison::of(&all(slow), &all(fast)).unwrap().changes;
         assert_eq!((&*found[0].name, found[0].verdict, found.len()), ("create: mknod", Verdict::Better, 1));
+        let mut other = all(fast);
+        other["reports"][0]["bench"] = json!("walk");
+        let warnings = Comparison::of(&all(slow), &other).unwrap().warnings;
+        assert_eq!(warnings, ["only the first has \"create\"", "only the second has \"walk\""]);
         assert!(Comparison::of(&all(slow), &first).unwrap_err().contains("second"));
     }
 }

@@ -11,6 +11,7 @@ use crate::bench::report::{Figure, Report, Unit, unix_now};
 use crate::bench::scratch::{Scratch, check_room};
 use crate::bench::task::{Kind, Work};
 use crate::bench::{BenchError, Stage};
+use crate::system::block_size;
 
 /// What is to be made, and where.
 #[derive(Clone, Debug)]
@@ -57,9 +58,14 @@ impl Create {
     /// [`BenchError`]; what was made is removed.
     pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
         let (machine, started) = (Machine::look(), unix_now());
-        // What a directory of that many names and their inodes take on common file systems.
+        // What a directory of that many names and their inodes take on common file systems; a directory has a block of its own.
         for path in self.mounts.first().into_iter().chain(&self.local) {
-            check_room(path, self.count + self.count / 500, INODE_BYTES)?;
+            let bytes = if self.kinds.contains(&Kind::Mkdir) {
+                block_size(path).max(INODE_BYTES)
+            } else {
+                INODE_BYTES
+            };
+            check_room(path, self.count + self.count / 500, bytes)?;
         }
         let crew = Crew::new(self.processes.max(1) as usize, &stage.worker)?;
         let own = Scratch::new(&self.mounts)?;

@@ -12,6 +12,7 @@ use crate::bench::report::{Figure, Report, Unit, unix_now};
 use crate::bench::scratch::{Scratch, check_room};
 use crate::bench::task::Work;
 use crate::bench::{BenchError, Stage};
+use crate::system::unblock_signals;
 
 /// One of them.
 pub(crate) struct Step {
@@ -181,9 +182,9 @@ impl Sequence<'_> {
     /// Has the user's command mount the file system anew, if there is one.
     fn mount_anew(&self, stage: &mut Stage<'_>) -> Result<(), BenchError> {
         let Some(command) = self.remount else { return Ok(()) };
-        let output =
-            Command::new("sh").args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).status();
-        let what = match output {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null());
+        let what = match unblock_signals(&mut shell).status() {
             Ok(status) if status.success() => {
                 stage.daemons = Daemons::of(self.mounts);
                 stage.companion.has_remounted();

@@ -76,6 +76,7 @@ pub(crate) fn try_all(
     steps.extend(looks(&ground.path));
     // To see what is not in memory the caches of the whole machine have to go: only where that was asked for.
     steps.retain(|step| is_cold || step.name != COLD_STAT);
+    let _visited = scratch.is_some().then(|| Visited(ground.path.join(visited_name())));
     // Goes before what it makes files in.
     let mut crew = crew;
     let mut shown: Vec<(Vec<Shown>, Vec<Interval>)> = vec![Default::default(); steps.len()];
@@ -193,6 +194,27 @@ fn scratch(
     }
 }
 
+/// Of the file that is made and removed in the directory that is examined.
+fn visited_name() -> String {
+    format!(".holdfast-doctor-{}", std::process::id())
+}
+
+/// That file: who makes it may be killed before he removes it. Gone when this is dropped.
+struct Visited(PathBuf);
+
+impl Drop for Visited {
+    fn drop(&mut self) {
+        let path = self.0.clone();
+        let left = match answer_within(ANSWER_MAX, move || std::fs::remove_file(path)) {
+            Some(Ok(())) => return,
+            Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Some(Err(error)) => error.to_string(),
+            None => "its removal is not answered".to_owned(),
+        };
+        eprintln!("holdfast: {}: left behind, if it was made: {left}", self.0.display());
+    }
+}
+
 /// Whether it is the other mount that cannot be used.
 fn is_of(error: &BenchError, peer: Option<&Path>) -> bool {
     match error {
@@ -208,7 +230,7 @@ fn readable(name: &str) -> Option<Device> {
 
 /// What needs a directory of its own.
 fn steps(path: &Path, places: &[PathBuf]) -> Vec<Step> {
-    let (own, unique) = (&places[0], format!(".holdfast-doctor-{}", std::process::id()));
+    let (own, unique) = (&places[0], visited_name());
     let step = |name, unit, dir: &Path, work| Step {
         name,
         unit,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -30,6 +31,19 @@ pub(crate) struct Ground {
     /// Links that lead to them.
     pub links: BTreeSet<String>,
 }
+
+/// Ports of NFS; SMB; Lustre; Ceph's monitors and its other daemons; GlusterFS and its bricks; 9P.
+const SERVED_AT: [RangeInclusive<u16>; 9] = [
+    2049..=2049,
+    445..=445,
+    988..=988,
+    3300..=3300,
+    6789..=6789,
+    6800..=7568,
+    24007..=24008,
+    49152..=49664,
+    564..=564,
+];
 
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +85,17 @@ impl Ground {
     pub fn is_own(&self, socket: &Socket, inodes: &BTreeSet<u64>) -> bool {
         match self.daemon {
             Some(_) => inodes.contains(&socket.inode),
-            // The kernel's own sockets have no inode.
-            None => socket.inode == 0 && self.peers.contains(&socket.peer),
+            // The kernel's own sockets tell nothing of whose they are.
+            None => self.peers.contains(&socket.peer) && self.is_served_at(socket.peer_port),
         }
+    }
+
+    /// Whether servers of this kind of file system, or this one as the mount's options tell, listen at a port.
+    fn is_served_at(&self, port: u16) -> bool {
+        let by_option =
+            |option: &str| option.strip_prefix("port=").is_some_and(|told| told.parse() == Ok(port));
+        self.file_system.options.split([',', ';']).any(by_option)
+            || SERVED_AT.iter().any(|at| at.contains(&port))
     }
 
     /// Inodes of the daemon's sockets.

@@ -104,7 +104,8 @@ impl Slow {
         })
     }
 
-    /// Of figures that were much better before, unless they are far from slow even so: what takes no time varies by more than its rounds tell.
+    /// Of figures that were much better before, unless they are far from slow even so and not quite another thing: what takes no time varies by
+    /// more than its rounds tell.
     fn than_before(trial: &Trial, worse: &[Change]) -> Option<Self> {
         let figure = &trial.figure;
         let change = worse.iter().find(|change| change.name == figure.name)?;
@@ -114,7 +115,7 @@ impl Slow {
             Unit::PerSecond | Unit::Throughput => figure.median() / limit,
             Unit::Delay | Unit::Seconds | Unit::Stale => limit / figure.median().max(1e-9),
         };
-        (distance < FAR_FROM_SLOW).then(|| Self {
+        (distance < FAR_FROM_SLOW || ratio < CHANGED_ALTOGETHER).then(|| Self {
             severity: Severity::Warning,
             seen: format!("{}, {:.1} times as slow as before", shown(figure), 1.0 / ratio),
             expected: "as before, within the spread of both".to_owned(),
@@ -320,7 +321,7 @@ fn pressed(tried: &Tried, again: &Trial) -> String {
 }
 
 /// What is slow beyond a warning, and critically: MB or names in a second, seconds of a call. Any disk and any network of the last decades does better.
-const LIMITS: [(&str, f64, f64); 16] = [
+const LIMITS: [(&str, f64, f64); 17] = [
     ("write", 20.0, 5.0),
     ("read", 20.0, 5.0),
     ("raw read", 30.0, 8.0),
@@ -337,9 +338,11 @@ const LIMITS: [(&str, f64, f64); 16] = [
     ("flock", 0.02, 0.2),
     ("fcntl", 0.02, 0.2),
     ("create+unlink by turns", 0.1, 1.0),
+    ("write+fsync by turns", 0.1, 1.0),
 ];
 /// Of the speed before.
 const MUCH_WORSE: f64 = 0.5;
+const CHANGED_ALTOGETHER: f64 = 0.1;
 /// Times as good as what is slow.
 const FAR_FROM_SLOW: f64 = 30.0;
 /// Shares of the time.

@@ -7,8 +7,13 @@ use crate::doctor::finding::{Finding, Layer, Severity};
 pub(crate) fn findings(file_system: &FileSystem) -> Vec<Finding> {
     let FileSystem { kind, options, .. } = file_system;
     let has = |wanted: &str| options.split([',', ';']).any(|option| option == wanted);
+    let is_set = |row: &&Row| match row.option {
+        // The kernel tells what it comes to, as it does for `noac`.
+        "actimeo=0" => has("acdirmax=0") && !has("noac"),
+        option => has(option),
+    };
     let costly = TABLE.iter().filter(|row| row.kinds.is_empty() || row.kinds.contains(&kind.as_str()));
-    let mut found: Vec<Finding> = costly.filter(|row| has(row.option)).map(Row::finding).collect();
+    let mut found: Vec<Finding> = costly.filter(is_set).map(Row::finding).collect();
     if found.is_empty() {
         found.push(Finding {
             layer: Layer::Configuration,
@@ -125,6 +130,10 @@ mod tests {
         };
         assert_eq!(of("ext4", "rw,sync;rw,noac"), [("mount option sync".to_owned(), Severity::Warning)]);
         assert_eq!(of("nfs4", "rw,noac;rw"), [("mount option noac".to_owned(), Severity::Warning)]);
+        let times = "acregmin=0,acregmax=0,acdirmin=0,acdirmax=0";
+        let warned = |option: &str| [(format!("mount option {option}"), Severity::Warning)];
+        assert_eq!(of("nfs4", &format!("rw,{times};rw")), warned("actimeo=0"));
+        assert_eq!(of("nfs4", &format!("rw,noac,{times};rw")), warned("noac"));
         assert_eq!(of("ext4", "rw,relatime;rw,async"), [("mount options".to_owned(), Severity::Info)]);
     }
 }

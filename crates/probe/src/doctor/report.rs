@@ -70,6 +70,10 @@ impl Examination {
     pub fn verdict(&self) -> Verdict {
         let is_unsure = !self.judged.unexplained.is_empty() || !self.judged.unsure.is_empty();
         match self.decisive() {
+            // What hangs is not explained by what would but slow it down.
+            Some(found) if self.tried.stuck.is_some() && found.severity < Severity::Critical => {
+                Verdict::Inconclusive
+            }
             Some(found) => Verdict::Blamed(found.layer),
             None if is_unsure || self.tried.stuck.is_some() => Verdict::Inconclusive,
             None if self.tried.trials.is_empty() && !self.is_passive => Verdict::Inconclusive,

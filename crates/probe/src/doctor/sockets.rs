@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 /// One connection, since it began.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Socket {
-    /// Names it among the descriptors of its process; 0: the kernel's own.
+    /// Names it among the descriptors of its process. The kernel's own have one too.
     pub inode: u64,
     pub peer: IpAddr,
     pub peer_port: u16,

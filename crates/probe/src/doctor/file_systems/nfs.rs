@@ -414,9 +414,9 @@ const BACKLOG_MIN: f64 = 1.0;
 /// One of a hundred is no accident any more.
 const AGAIN_SHARE_CRITICAL: f64 = 0.01;
 
-/// One request may have been sent just before the second moment; three over two seconds were not.
+/// One request may have been sent just before the second moment; three over a second were not.
 const SILENT_SENDS_MIN: u64 = 3;
-const SILENT_SECONDS_MIN: f64 = 2.0;
+const SILENT_SECONDS_MIN: f64 = 1.0;
 
 /// Fewer cost nobody anything.
 const ATTRIBUTE_RATE_MIN: f64 = 100.0;
