@@ -372,6 +372,9 @@ fn is_instant(invalidation: &Invalidation) -> bool {
 /// milliseconds ([`catch_up`](crate::catch_up)).
 const PAGES_PATIENCE: Duration = Duration::from_millis(50);
 
+/// Who wakes so late was stopped, or the whole machine was.
+const STOOD_STILL: Duration = Duration::from_secs(1);
+
 /// As many are taken back on the thread that asks.
 const AT_ONCE_MAX: usize = 4;
 
@@ -441,6 +444,16 @@ impl State {
             (a, b) => a.or(b),
         };
         since.map(|since| since + config.patience)
+    }
+
+    /// Does not count, for the calls under way, that this process did not run when the watcher was to wake: it was stopped, and could
+    /// give the kernel none of the answers that they may wait for.
+    fn forgive(&mut self, late: Duration) {
+        if late >= STOOD_STILL {
+            for call in &mut self.calls {
+                call.since += late;
+            }
+        }
     }
 
     /// When the watchdog bites.
@@ -734,7 +747,12 @@ impl Shared {
             state.watch_at = self.next_deadline(&state);
             match state.watch_at {
                 None => self.watch.wait(&mut state),
-                Some(at) => _ = self.watch.wait_until(&mut state, at),
+                Some(at) => {
+                    let is_due = self.watch.wait_until(&mut state, at).timed_out();
+                    if is_due {
+                        state.forgive(at.elapsed());
+                    }
+                }
             }
             if !state.is_shut_down {
                 self.check_calls(&mut state);

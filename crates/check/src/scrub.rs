@@ -72,7 +72,7 @@ pub fn scrub(
         is_complete = check.run(extents, &stored, &mut report)?;
         check.faults.report(&mut report);
     }
-    name_paths(engine, &mut report);
+    is_complete &= name_paths(engine, pace, &mut report);
     Ok(Scrubbed { report, is_complete })
 }
 
@@ -225,29 +225,36 @@ pub(crate) fn is_named(source: &dyn Source, named: &Named) -> Result<bool, Check
     Ok(ino == named.ino && map.iter().any(|extent| *extent == named.extent))
 }
 
-/// Finds a path for each inode that a fault names.
-fn name_paths(engine: &dyn Engine, report: &mut Report) {
+/// Finds a path for each inode that a fault names. Returns whether it came to the end.
+fn name_paths(engine: &dyn Engine, pace: &mut Pace<'_>, report: &mut Report) -> bool {
     let wanted: BTreeSet<Ino> = report.faults.iter().filter_map(|fault| fault.ino).collect();
     if wanted.is_empty() {
-        return;
+        return true;
     }
     let mut names: BTreeMap<Ino, (Ino, Name)> = BTreeMap::new();
     let (start, end) = Key::range_of_kind(meta::KeyKind::Entry);
-    let scanned = kv::scan_all(engine, KeyRange::new(start, end), |(key, value)| {
-        let (Some(Key::Entry(dir, _)), Ok(entry)) =
-            (Key::from_slice(&key), value_decode::<Dirent>(&key, &value))
-        else {
-            return;
-        };
-        if entry.kind() == FileKind::Directory || wanted.contains(&entry.ino) {
-            names.entry(entry.ino).or_insert((dir, entry.name));
-        }
-    });
+    let (mut range, mut is_complete) = (KeyRange::new(start, end), true);
     // What cannot be read was told already: some paths stay unknown.
-    let _ = scanned;
+    while let Ok(page) = engine.scan(&range, PAGE, Direction::Forward) {
+        for (key, value) in &page.entries {
+            if let (Some(Key::Entry(dir, _)), Ok(entry)) =
+                (Key::from_slice(key), value_decode::<Dirent>(key, value))
+                && (entry.kind() == FileKind::Directory || wanted.contains(&entry.ino))
+            {
+                names.entry(entry.ino).or_insert((dir, entry.name));
+            }
+        }
+        let bytes = page.entries.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        is_complete = pace(bytes as u64);
+        match page.entries.last() {
+            Some((last, _)) if page.more && is_complete => range = range.rest_after(last, Direction::Forward),
+            _ => break,
+        }
+    }
     for fault in &mut report.faults {
         fault.path = fault.ino.and_then(|ino| path_of(&names, ino));
     }
+    is_complete
 }
 
 fn path_of(names: &BTreeMap<Ino, (Ino, Name)>, ino: Ino) -> Option<String> {

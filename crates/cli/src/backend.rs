@@ -39,7 +39,10 @@ pub fn mount(plan: Plan, ready: Box<dyn FnOnce()>) -> Result<(), Failure> {
         mountpoint: plan.mountpoint,
         options: options_of(&plan.options),
     };
-    node::mount(request, ready).map_err(|error| Failure::mount(with_causes(&error)))
+    node::mount(request, ready).map_err(|error| match error.is_loss() {
+        true => Failure::problem(with_causes(&error)),
+        false => Failure::mount(with_causes(&error)),
+    })
 }
 
 /// Guards a mount: what a node starts beside itself.

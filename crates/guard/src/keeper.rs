@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::OFlags;
@@ -233,6 +233,9 @@ impl Inner {
                     watch();
                 }
             }
+            if self.state.lock().is_ending {
+                return self.end_of(running.child);
+            }
             let status = running.child.wait();
             if self.state.lock().is_ending {
                 return;
@@ -241,6 +244,21 @@ impl Inner {
             let Some(next) = self.launch_again() else { return };
             running = next;
         }
+    }
+
+    /// Waits for a guard that was told of the end. One that is stopped, or cannot end the mount, would keep the node from leaving.
+    fn end_of(&self, mut child: Child) {
+        let is_unmounted = self.shared.header().ended.load(Ordering::SeqCst) != 0;
+        let deadline = Instant::now() + if is_unmounted { PATIENCE_UNMOUNTED } else { PATIENCE_LEFT };
+        while Instant::now() < deadline {
+            match child.try_wait() {
+                Ok(None) => std::thread::sleep(PAUSE_END),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+        log::warn!("the guard of the mount does not end; it is killed");
+        _ = child.kill();
+        _ = child.wait();
     }
 
     /// Tries until it works; `None` if the end comes first.
@@ -254,8 +272,7 @@ impl Inner {
                         state.socket = None;
                         drop(state);
                         _ = running.socket.shutdown(Shutdown::Both);
-                        let mut child = running.child;
-                        _ = child.wait();
+                        self.end_of(running.child);
                         return None;
                     }
                     return Some(running);
@@ -291,5 +308,11 @@ impl Running {
 /// Of Linux 6.9: `linux:include/uapi/linux/pidfd.h`.
 const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
 const PATIENCE_START: Duration = Duration::from_secs(10);
+/// It has nothing left to do.
+const PATIENCE_UNMOUNTED: Duration = Duration::from_secs(2);
+/// It empties the kernel's caches of the mount first.
+const PATIENCE_LEFT: Duration = Duration::from_secs(30);
+/// Most end at once.
+const PAUSE_END: Duration = Duration::from_millis(1);
 /// Between two tries to start a guard.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -136,6 +136,14 @@ pub enum NodeError {
 }
 
 impl NodeError {
+    /// Whether it was mounted, and not everything that was written reached the volume.
+    pub fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            Self::Lost { .. } | Self::NotFlushed { .. } | Self::LostBefore { .. } | Self::DiskFull { .. }
+        )
+    }
+
     /// Wraps `source`.
     pub(crate) fn io(action: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io { action, source: source.into() }

@@ -15,6 +15,7 @@ pub(crate) struct Patience {
     moved: Instant,
     /// The same, or when a call was last under way.
     at_work: Instant,
+    looked: Instant,
 }
 
 /// What is not flushed.
@@ -46,11 +47,17 @@ impl Left {
 
 impl Patience {
     pub fn begin(now: Instant) -> Self {
-        Self { left: None, moved: now, at_work: now }
+        Self { left: None, moved: now, at_work: now, looked: now }
     }
 
     /// Takes in how things stand. Returns whether to give up.
     pub fn is_over(&mut self, now: Instant, left: Left, calls: Calls) -> bool {
+        // Who looks so late was stopped, and so was all that could have moved.
+        let since_last = now.duration_since(std::mem::replace(&mut self.looked, now));
+        if since_last >= STOOD_STILL {
+            self.moved += since_last;
+            self.at_work += since_last;
+        }
         if self.left != Some(left) {
             (self.left, self.moved) = (Some(left), now);
         }
@@ -70,6 +77,8 @@ pub(crate) fn lack_of_room(snapshot: &Snapshot) -> Option<String> {
     })
 }
 
+/// Longer than a busy machine takes for one look.
+const STOOD_STILL: Duration = Duration::from_secs(15);
 /// How long nothing may move.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The same with calls under way.
@@ -102,6 +111,17 @@ mod tests {
         assert_eq!(looks_until_over(1_000, |_| (LEFT, Calls::UnderWay)), Some(120), "of others, perhaps");
         let until = |look| if look < 100 { Calls::UnderWay } else { Calls::None };
         assert_eq!(looks_until_over(1_000, |look| (LEFT, until(look))), Some(99 + 12));
+    }
+
+    #[test]
+    fn while_it_was_stopped_nothing_could_move() {
+        let begun = Instant::now();
+        let mut patience = Patience::begin(begun);
+        assert!(!patience.is_over(begun + LOOK, LEFT, Calls::None));
+        let continued = begun + PATIENCE * 20;
+        assert!(!patience.is_over(continued, LEFT, Calls::None));
+        let looks = (1..100).find(|look| patience.is_over(continued + LOOK * *look, LEFT, Calls::None));
+        assert_eq!(looks, Some(12));
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl Node {
             return Err(NodeError::CalledOff);
         }
         let control = Control::start(shell, DEVICE_MAJOR, mount.device_minor())?;
-        let utab = UtabLine::add(shell.volume.path(), mount.mountpoint());
+        let utab = UtabLine::add(shell.volume.path(), mount.mountpoint(), mount.device_minor());
         raise_read_ahead(mount.device_minor());
         let server = Server::new(Arc::clone(&self.shell));
         // Where it panics the node leaves, with all that was written.

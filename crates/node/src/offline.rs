@@ -158,9 +158,12 @@ impl Offline {
         let mut living = None;
         kv::scan_all(&*self.engine, KeyRange::new(start, end), |(key, value)| {
             if let Ok(member) = meta::value_decode::<MemberRecord>(&key, &value) {
-                let is_dead =
-                    !process::can_be_told(member.pid_start) || process::is_gone(member.pid, member.pid_start);
-                if !is_dead {
+                let is_alive = match process::can_be_told(member.pid_start) {
+                    true => !process::is_gone(member.pid, member.pid_start),
+                    // In a PID namespace of its own: what it listens at is in the volume.
+                    false => self.volume.connect(&format!("node-{}", member.device)).is_ok(),
+                };
+                if is_alive {
                     living = Some(OfflineError::MemberLives { label: member.label, pid: member.pid });
                 }
             }

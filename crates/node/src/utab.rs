@@ -18,24 +18,26 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-/// Our line. Dropping it takes the line out again.
+/// Our line. Dropping it takes the line out again, but no other of the same mount point.
 #[derive(Debug)]
 pub(crate) struct UtabLine {
     dir: PathBuf,
-    target: String,
+    line: String,
 }
 
 impl UtabLine {
-    /// Adds the line for the mount of `volume` at `mountpoint`; `None` where the table cannot be changed.
-    pub fn add(volume: &Path, mountpoint: &Path) -> Option<Self> {
-        Self::add_in(Path::new(DIR), volume, mountpoint)
+    /// Adds the line for the mount of `volume` at `mountpoint`, of device `0:minor`; `None` where the table cannot be changed.
+    pub fn add(volume: &Path, mountpoint: &Path, minor: u32) -> Option<Self> {
+        Self::add_in(Path::new(DIR), volume, mountpoint, minor)
     }
 
-    fn add_in(dir: &Path, volume: &Path, mountpoint: &Path) -> Option<Self> {
-        let target = escape(mountpoint);
-        let line = format!("SRC={} TARGET={target} ROOT=/ {OPTIONS}\n", escape(volume));
-        match change(dir, &target, &line) {
-            Ok(()) => Some(Self { dir: dir.to_owned(), target }),
+    fn add_in(dir: &Path, volume: &Path, mountpoint: &Path, minor: u32) -> Option<Self> {
+        let (source, target) = (escape(volume), escape(mountpoint));
+        let line = format!("SRC={source} TARGET={target} ROOT=/ {OPTIONS}{DEVICE}{minor}\n");
+        let mounted = mounted_targets();
+        let is_kept = |line: &str| is_of_others(line, &target, &mounted);
+        match change(dir, is_kept, &line) {
+            Ok(()) => Some(Self { dir: dir.to_owned(), line }),
             Err(error) => {
                 log::debug!("no line in {}/utab, so umount(8) will not wait: {error}", dir.display());
                 None
@@ -46,14 +48,14 @@ impl UtabLine {
 
 impl Drop for UtabLine {
     fn drop(&mut self) {
-        if let Err(error) = change(&self.dir, &self.target, "") {
-            log::warn!("a line about {} stays in {}/utab: {error}", self.target, self.dir.display());
+        if let Err(error) = change(&self.dir, |line| line != self.line, "") {
+            log::warn!("a line stays in {}/utab: {error}: {}", self.dir.display(), self.line.trim_end());
         }
     }
 }
 
-/// Replaces all lines about `target` by `line`, under libmount's lock and by a rename, as libmount does.
-fn change(dir: &Path, target: &str, line: &str) -> io::Result<()> {
+/// Adds `line` to those that are kept, under libmount's lock and by a rename, as libmount does.
+fn change(dir: &Path, is_kept: impl Fn(&str) -> bool, line: &str) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o755).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
@@ -68,9 +70,7 @@ fn change(dir: &Path, target: &str, line: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error),
     };
-    let mounted = mounted_targets();
-    let mut new: String =
-        old.split_inclusive('\n').filter(|line| is_of_others(line, target, &mounted)).collect();
+    let mut new: String = old.split_inclusive('\n').filter(|line| is_kept(line)).collect();
     new.push_str(line);
     if new == old {
         return Ok(());
@@ -95,7 +95,7 @@ fn change(dir: &Path, target: &str, line: &str) -> io::Result<()> {
 fn is_of_others(line: &str, target: &str, mounted: &[String]) -> bool {
     let mut words = line.split_ascii_whitespace();
     let Some(of) = words.find_map(|word| word.strip_prefix("TARGET=")) else { return true };
-    let is_ours = line.split_ascii_whitespace().any(|word| word == OPTIONS);
+    let is_ours = line.split_ascii_whitespace().any(|word| word.starts_with(OPTIONS));
     let is_left_behind = is_ours && mounted.iter().all(|mounted| mounted != of);
     of != target && !is_left_behind
 }
@@ -122,6 +122,8 @@ fn escape(path: &Path) -> String {
 
 const DIR: &str = "/run/mount";
 const OPTIONS: &str = "OPTS=uhelper=holdfast";
+/// The device number of the mount, which tells our line from that of another mount at the same place.
+const DEVICE: &str = ",x-holdfast.device=0:";
 
 #[cfg(test)]
 mod tests {
@@ -136,11 +138,22 @@ mod tests {
         let old =
             format!("SRC=old TARGET=/m ROOT=/ OPTS=x\n{others}SRC=a TARGET=/m/killed ROOT=/ {OPTIONS}\n");
         fs::write(dir.join("utab"), old).unwrap();
-        let line = UtabLine::add_in(&dir, Path::new("/srv/my vol"), Path::new("/m")).expect("added");
-        let ours = "SRC=/srv/my\\040vol TARGET=/m ROOT=/ OPTS=uhelper=holdfast\n";
-        assert_eq!(fs::read_to_string(dir.join("utab")).unwrap(), format!("{others}{ours}"));
+        let add =
+            |minor| UtabLine::add_in(&dir, Path::new("/srv/my vol"), Path::new("/m"), minor).expect("added");
+        let table = || fs::read_to_string(dir.join("utab")).unwrap();
+        let ours = |minor: u32| {
+            format!(
+                "SRC=/srv/my\\040vol TARGET=/m ROOT=/ OPTS=uhelper=holdfast,x-holdfast.device=0:{minor}\n"
+            )
+        };
+        let line = add(52);
+        assert_eq!(table(), format!("{others}{}", ours(52)));
+        // Mounted there once more, before the first one's node has ended.
+        let next = add(53);
         drop(line);
-        assert_eq!(fs::read_to_string(dir.join("utab")).unwrap(), others);
+        assert_eq!(table(), format!("{others}{}", ours(53)));
+        drop(next);
+        assert_eq!(table(), others);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::FlockOperation;
+
 use crate::error::VolumeError;
 use crate::filesystem::check_local;
 use crate::header::{Header, INLINE_BYTES_MAX, VolumeId, is_segment_len};
@@ -58,8 +60,7 @@ impl FormatOptions {
 /// Everything of [`VolumeError`] that concerns a path, an option or space.
 pub fn format(path: &Path, options: &FormatOptions) -> Result<Header, VolumeError> {
     options.check()?;
-    let existed = claim_directory(path)?;
-    let dir = File::open(path).map_err(|e| VolumeError::io("open the directory", path, e))?;
+    let (dir, existed) = claim_directory(path)?;
     let result = check_local(path, &dir).and_then(|()| fill(path, &dir, options));
     if result.is_err() {
         take_back(path, existed);
@@ -74,15 +75,25 @@ enum Existed {
     No,
 }
 
-fn claim_directory(path: &Path) -> Result<Existed, VolumeError> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => return Ok(Existed::No),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+/// Makes the directory, or finds it empty, and keeps others from formatting it while what is returned is open.
+fn claim_directory(path: &Path) -> Result<(File, Existed), VolumeError> {
+    let existed = match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Existed::No,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Existed::Yes,
         Err(error) => return Err(VolumeError::io("create the directory", path, error)),
-    }
+    };
     let metadata = fs::metadata(path).map_err(|e| VolumeError::io("examine it", path, e))?;
     if !metadata.is_dir() {
         return Err(VolumeError::NotADirectory { path: path.to_owned() });
+    }
+    let dir = File::open(path).map_err(|e| VolumeError::io("open the directory", path, e))?;
+    match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let other = io::Error::other("another process formats it");
+            return Err(VolumeError::io("lock the directory", path, other));
+        }
+        Err(error) => return Err(VolumeError::io("lock the directory", path, error)),
     }
     let entries = fs::read_dir(path).map_err(|e| VolumeError::io("list the directory", path, e))?;
     let mut is_empty = true;
@@ -100,7 +111,7 @@ fn claim_directory(path: &Path) -> Result<Existed, VolumeError> {
             return Err(VolumeError::HalfFormatted { path: path.to_owned() });
         }
     }
-    if is_empty { Ok(Existed::Yes) } else { Err(VolumeError::NotEmpty { path: path.to_owned() }) }
+    if is_empty { Ok((dir, existed)) } else { Err(VolumeError::NotEmpty { path: path.to_owned() }) }
 }
 
 fn fill(path: &Path, dir: &File, options: &FormatOptions) -> Result<Header, VolumeError> {

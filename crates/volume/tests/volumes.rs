@@ -40,6 +40,17 @@ fn made(path: &Path) -> Header {
 }
 
 #[test]
+fn a_directory_that_somebody_else_formats_is_left_to_him() {
+    let scratch = Scratch::new();
+    let dir = File::open(&scratch.0).expect("opened");
+    rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    fs::write(scratch.join("reserve"), "his").expect("written");
+    let error = format(&scratch.0, &small()).expect_err("taken");
+    assert!(error.to_string().contains("lock the directory"), "{error}");
+    assert_eq!(fs::read_to_string(scratch.join("reserve")).expect("it stays"), "his");
+}
+
+#[test]
 fn a_formatted_volume_opens_with_the_same_header() {
     let scratch = Scratch::new();
     let path = scratch.join("vol");

@@ -1,7 +1,8 @@
 //! `holdfast dump` and `holdfast load`.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 
 use node::Offline;
 
@@ -17,7 +18,9 @@ pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
         return offline.close().map_err(failed);
     };
     let named = |error: io::Error| Failure::unable(format!("{}: {error}", path.display()));
-    let mut out = BufWriter::new(File::create_new(path).map_err(named)?);
+    // For who may read the volume: small files are in it with their content.
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut out = BufWriter::new(file.map_err(named)?);
     let dumped = offline.dump(&mut out).map_err(failed).and_then(|count| {
         out.flush().and_then(|()| out.get_ref().sync_all()).map_err(named)?;
         Ok(count)

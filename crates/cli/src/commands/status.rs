@@ -26,6 +26,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let master_pid = volume.master_pid().map_err(unable)?;
     let space = volume.space().map_err(unable)?;
     let nodes = with_members(nodes);
+    let problems: Vec<String> = nodes.iter().filter_map(problem_of).chain(silent.iter().cloned()).collect();
     let document = json!({
         "volume": format::as_json(volume.header(), volume.path()),
         "mounted": !nodes.is_empty() || !silent.is_empty(),
@@ -41,7 +42,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
             "reserve_bytes": space.reserve_bytes,
         },
         "nodes": nodes,
-        "problems": silent,
+        "problems": problems,
     });
     if args.json {
         println!("{document:#}");
@@ -70,6 +71,17 @@ fn with_members(mut nodes: Vec<Json>) -> Vec<Json> {
     }
     nodes.sort_by_key(|node| node["node"].as_u64());
     nodes
+}
+
+/// What is wrong with a node, as it says itself or as the master sees it.
+fn problem_of(node: &Json) -> Option<String> {
+    let problem = match (node["problem"].as_str(), node["membership"].as_str()) {
+        (Some(problem), None | Some("member")) => problem.to_owned(),
+        (Some(problem), Some(membership)) => format!("{membership}: {problem}"),
+        (None, None | Some("member" | "joining" | "left")) => return None,
+        (None, Some(membership)) => membership.to_owned(),
+    };
+    Some(format!("node {} at {}: {problem}", text(&node["node"]), text(&node["mountpoint"])))
 }
 
 fn as_text(document: &Json) -> String {

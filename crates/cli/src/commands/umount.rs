@@ -70,6 +70,11 @@ pub fn unmount(request: &Request) -> Result<(), Failure> {
     let watch = Watch::start(&entry);
     let mut progress = Progress::new(format!("{given}: still flushing"));
     wait_for_kernel(&entry.mountpoint, request.mode, &mut progress)?;
+    if let Some(elsewhere) = elsewhere(&entry) {
+        // A copy of the mount (`mount --bind`): its node goes on.
+        eprintln!("holdfast: {given}: unmounted; its node goes on for {}", elsewhere.display());
+        return Ok(());
+    }
     match watch {
         Some(watch) => watch.finish(deadline, &mut progress),
         // Nobody answered before either: a node that died, whose loss was counted when it did.
@@ -77,6 +82,12 @@ pub fn unmount(request: &Request) -> Result<(), Failure> {
             "{given}: unmounted, but its node did not answer; it may have lost changes"
         ))),
     }
+}
+
+/// Where else the same file system is mounted, as far as can be seen from here.
+fn elsewhere(entry: &sources::MountEntry) -> Option<PathBuf> {
+    let is_same = |other: &sources::MountEntry| (other.major, other.minor) == (entry.major, entry.minor);
+    sources::mounts().ok()?.into_iter().find(is_same).map(|other| other.mountpoint)
 }
 
 /// Takes `mountpoint` out of the tree without waiting for anybody.
