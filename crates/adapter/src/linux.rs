@@ -65,9 +65,10 @@ pub const SEEK_DATA: u32 = 3;
 /// lseek(2).
 pub const SEEK_HOLE: u32 = 4;
 
-/// truncate, ftruncate, open, creat, openat and openat2: linux:arch/x86/entry/syscalls/syscall_64.tbl.
+/// truncate, ftruncate, open, creat, openat and openat2: linux:arch/x86/entry/syscalls/syscall_64.tbl; and those of programs of 32 bits, with
+/// truncate64 and ftruncate64: syscall_32.tbl there. None of one table is a write in the other.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const TRUNCATING_CALLS: &[u32] = &[76, 77, 2, 85, 257, 437];
+pub(crate) const TRUNCATING_CALLS: &[u32] = &[76, 77, 2, 85, 257, 437, 92, 93, 5, 8, 295, 193, 194];
 /// truncate, ftruncate, openat and openat2: linux:include/uapi/asm-generic/unistd.h.
 #[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "loongarch64"))]
 pub(crate) const TRUNCATING_CALLS: &[u32] = &[45, 46, 56, 437];

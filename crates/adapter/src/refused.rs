@@ -30,20 +30,35 @@ impl Refused {
     }
 }
 
-/// Whether a thread that waits for its answer is in a call that cuts a file because a program wants that.
-pub(crate) fn is_truncating(thread: u32) -> bool {
+/// What a thread that waits for its answer has called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InCall {
+    /// What cuts a file because a program wants that.
+    Truncating,
+    /// Something else.
+    Other,
+    /// It may not be looked at, or has no processor to go to sleep on.
+    Unknown,
+}
+
+/// Looks at a thread.
+pub(crate) fn in_call(thread: u32) -> InCall {
     for _ in 0..LOOKS {
         let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
         match call.split_ascii_whitespace().next() {
             // On its way to sleep, until it has this very answer.
             Some("running") => std::thread::sleep(PAUSE),
-            number => {
-                let number = number.and_then(|number| number.parse().ok());
-                return number.is_some_and(|number: u32| linux::TRUNCATING_CALLS.contains(&number));
+            Some(number) => {
+                let number: Option<u32> = number.parse().ok();
+                return match number.is_some_and(|number| linux::TRUNCATING_CALLS.contains(&number)) {
+                    true => InCall::Truncating,
+                    false => InCall::Other,
+                };
             }
+            None => return InCall::Unknown,
         }
     }
-    false
+    InCall::Unknown
 }
 
 /// How often, and how far apart, a thread is looked at that has no processor to go to sleep on.

@@ -21,7 +21,7 @@ use crate::invalidate::{Before, Invalidator};
 use crate::late::NameHash;
 
 use crate::read;
-use crate::refused::{Refused, is_one_of_many, is_truncating};
+use crate::refused::{InCall, Refused, in_call, is_one_of_many};
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{Translated, WriteCall, translate};
 use crate::written::{self, Placed};
@@ -83,11 +83,16 @@ impl<D: Driver> Server<D> {
             && let Some(refused) = driver.pending().refused.take(call.pid(), |_| true)
             && let Operation::Setattr(setattr) = operation
             && refused.is_cut_by(ino, setattr)
-            && !is_truncating(call.pid())
             && let Some(end) = setattr.size
-            && driver.with_core(|core, _| core.may_end_at(ino, end))
         {
-            (setattr.size, setattr.kill_suidgid) = (None, false);
+            let spares = match in_call(call.pid()) {
+                InCall::Truncating => false,
+                InCall::Other => driver.with_core(|core, _| core.may_end_at(ino, end)),
+                InCall::Unknown => driver.with_core(|core, _| core.last_end(ino) == Some(end)),
+            };
+            if spares {
+                (setattr.size, setattr.kill_suidgid) = (None, false);
+            }
         }
     }
 

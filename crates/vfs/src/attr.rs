@@ -11,7 +11,7 @@ use crate::cache::{Found, KernelHas, Place};
 use crate::core::{Core, Link};
 use crate::known::{Known, Naming};
 use crate::outputs::Invalidation;
-use crate::request::{Attr, Entry, Keep, Reply, StatFs};
+use crate::request::{Attr, Entry, Keep, Reply, Request, StatFs};
 use crate::revoke::Purpose;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
@@ -273,6 +273,13 @@ impl Core {
         Ok(Reply::Entry(entry))
     }
 
+    /// A request comes to nothing: what it noted of an inode that it asked for by number goes.
+    pub(crate) fn end_search(&mut self, request: &Request) {
+        if let Request::Itself { ino } = request {
+            self.forget_unused(*ino);
+        }
+    }
+
     /// Attributes of any inode and whether the kernel may keep them.
     pub(crate) fn attr_of(&mut self, ino: Ino, progress: &mut Progress) -> Try<(Attr, Keep)> {
         if let Some(found) = self.attr_here(ino) {
@@ -340,7 +347,12 @@ impl Core {
 
     /// User and group of an inode, if they are known here.
     pub fn owners(&mut self, ino: Ino) -> Option<(u32, u32)> {
-        self.attr_here(ino).map(|(attr, _)| (attr.uid, attr.gid))
+        if let Some((attr, _)) = self.attr_here(ino) {
+            return Some((attr.uid, attr.gid));
+        }
+        // Of a file that another node writes its names' half is here.
+        let attr = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());
+        attr.filter(|_| self.is_shown_by(ResourceId::attr(ino))).map(|attr| (attr.uid, attr.gid))
     }
 
     /// The attributes a user sees: the record, and what was written since.

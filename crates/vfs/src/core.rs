@@ -384,7 +384,9 @@ impl Core {
                 let is_for_lock = matches!(parked.request, Request::SetLock { wait: true, .. })
                     && parked.progress.lock.is_none();
                 if (cause == Interrupt::Death || is_for_lock) && !is_done && !must_finish {
-                    self.unpark(id);
+                    if let Some(parked) = self.unpark(id) {
+                        self.end_search(&parked.request);
+                    }
                     self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Interrupted)));
                 }
             }
@@ -706,6 +708,7 @@ impl Core {
             progress.error = Some(error);
             return Step::Wait(WaitKey::Released(given_back));
         }
+        self.end_search(request);
         match self.last_look(request).filter(|_| error == FsError::Stale) {
             Some(reply) => Step::Done(reply),
             None => error.into(),

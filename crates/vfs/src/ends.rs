@@ -260,6 +260,11 @@ impl Core {
         })
     }
 
+    /// Where a file ends that the kernel was told of, or wrote itself, last.
+    pub fn last_end(&self, ino: Ino) -> Option<u64> {
+        self.known.get(&ino).map(|known| known.end.last)
+    }
+
     /// Whether the kernel would move an end if it were told of these attributes.
     pub(crate) fn moves_end(&self, attr: &Attr) -> bool {
         self.later_end_of(attr).is_some() || self.tells_earlier_end(attr)
@@ -392,7 +397,8 @@ impl Core {
         if known.lookups == 0 && !known.is_open() {
             known.end.begin(attr.size);
         }
-        known.end.generation = attr.generation;
+        // The kernel has no other of the root's, whatever leads there.
+        known.end.generation = if attr.ino == Ino::ROOT { 0 } else { attr.generation };
         self.note_entry_permissions(attr);
         self.note_told(attr);
     }

@@ -5,10 +5,13 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{CLOCK, attr, content, member, root_grant};
 use meta::{Child, Cookie, Dirent, FileKind, FsError, Inode};
+use obs::{CacheKind, Metrics};
 use types::Ino;
-use vfs::{Core, Output, Reply, Request, RequestId};
+use vfs::{Core, Interrupt, Output, Reply, Request, RequestId};
 use wire::{FromMaster, GrantData, ToMaster};
 
 const FILE: Ino = Ino(50);
@@ -65,4 +68,31 @@ fn one_that_is_gone_is_stale() {
     let (asked, replies) = outcome(&mut core);
     assert!(asked.is_empty(), "{asked:?}");
     assert!(matches!(replies[..], [(RequestId(1), Reply::Error(FsError::Stale))]), "{replies:?}");
+}
+
+/// Goal: whoever asks for many that are gone fills no table. Method: refused, and killed while it waits.
+#[test]
+fn nothing_is_kept_of_one_that_is_not_found() {
+    let metrics = Arc::new(Metrics::new());
+    let mut core = common::member_counted(&metrics);
+    let known = |core: &mut Core| {
+        // Sizes are noted with each call.
+        core.handle_timeout(CLOCK);
+        metrics.cache_current.at(CacheKind::Inode).get()
+    };
+    let before = known(&mut core);
+    for ino in 50..60 {
+        core.submit(CLOCK, RequestId(ino), Request::Itself { ino: Ino(ino) });
+        let (asked, _) = outcome(&mut core);
+        if ino % 2 == 0 {
+            core.interrupt(CLOCK, RequestId(ino), Interrupt::Death);
+        }
+        let (error, grants) = (Some(FsError::Stale), Vec::new());
+        core.handle_message(
+            CLOCK,
+            FromMaster::Acquired { request: asked[0], error, grants, seen: 0, glimpse: None },
+        );
+        assert_eq!(outcome(&mut core).1.len(), 1);
+    }
+    assert_eq!(known(&mut core), before);
 }

@@ -619,14 +619,17 @@ pub(crate) fn probe(channel: &Channel) -> io::Result<Errno> {
     }
 }
 
-/// Whether a thread has a signal to take that it does not block. False if it is not in sight.
+/// Whether a thread has taken notice of a signal in its wait for an answer: it sleeps on undisturbed then (`request_wait_answer` of
+/// linux:fs/fuse/dev.c), with one pending that it does not block. One that can be disturbed has been told of none: what is pending for its process
+/// another thread takes. False if it is not in sight.
 fn is_signalled(pid: u32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
     let mask = |name: &str| {
         let mask = status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
     };
-    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+    let state = status.lines().find_map(|line| line.strip_prefix("State:")).map_or("", str::trim);
+    state.starts_with('D') && (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
 }
 
 /// What to wait for in the ring.

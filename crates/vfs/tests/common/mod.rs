@@ -19,7 +19,16 @@ pub fn member() -> Core {
 
 /// A core that has joined, over this store.
 pub fn member_over(store: &Arc<MemStore>) -> Core {
-    let mut core = Core::new(Config::default(), [7; 16], store.clone(), Arc::new(Metrics::new()));
+    joined(store, &Arc::new(Metrics::new()))
+}
+
+/// A core that has joined and counts here.
+pub fn member_counted(metrics: &Arc<Metrics>) -> Core {
+    joined(&Arc::new(MemStore::new()), metrics)
+}
+
+fn joined(store: &Arc<MemStore>, metrics: &Arc<Metrics>) -> Core {
+    let mut core = Core::new(Config::default(), [7; 16], store.clone(), Arc::clone(metrics));
     core.hello(CLOCK, 1, 1, String::new(), String::new());
     core.handle_message(CLOCK, welcome(1_000_000_000));
     core.handle_message(CLOCK, reserved());
