@@ -185,6 +185,8 @@ struct Place {
     /// Since when, how often the watch helped while somebody waited.
     rescues: (Instant, u32),
     plain_until: Instant,
+    /// For how long it did without, when it last did.
+    plain_for: Duration,
 }
 
 impl Place {
@@ -206,6 +208,7 @@ impl Place {
             helped: 0,
             rescues: (now, 0),
             plain_until: now,
+            plain_for: PLAIN_MIN / 2,
         }
     }
 
@@ -349,7 +352,10 @@ impl Place {
         }
         self.rescues.1 += 1;
         if self.rescues.1 >= RESCUES_MAX {
-            self.plain_until = now + WINDOW;
+            let is_again = now - self.plain_until < WINDOW;
+            self.plain_for = if is_again { (self.plain_for * 2).min(WINDOW) } else { PLAIN_MIN };
+            self.plain_until = now + self.plain_for;
+            self.rescues = (self.plain_until, 0);
         }
     }
 
@@ -615,10 +621,13 @@ const PUT_OFF: Duration = Duration::from_micros(500);
 /// At once.
 const SOON: Duration = Duration::from_nanos(1);
 
-/// How often in a [`WINDOW`] the watch may help before the reader does without for as long: those who wait lose a twentieth at
-/// most where the CPU is contended, and what only looks like that costs nothing.
+/// How often in a [`WINDOW`] the watch may help before the reader does without, for as long in the end: those who wait lose a twentieth at
+/// most where the CPU is contended for long, and what only looks like that costs nothing.
 const RESCUES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(1);
+/// For how long it does without at first, twice as long each time that follows on the one before: who comes after what was contended is soon served
+/// as usual.
+const PLAIN_MIN: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -773,7 +782,13 @@ mod tests {
             // The next request is there at once each time.
             (0..RESCUES_MAX).for_each(|_| serve(wait_for_help));
             serve(|| assert_eq!(policy(), SCHED_OTHER, "it does without"));
-            spin(WINDOW);
+            spin(PLAIN_MIN);
+            serve(|| assert_eq!(policy(), SCHED_IDLE, "another try"));
+            (0..RESCUES_MAX).for_each(|_| serve(wait_for_help));
+            serve(|| assert_eq!(policy(), SCHED_OTHER, "it does without"));
+            spin(PLAIN_MIN);
+            serve(|| assert_eq!(policy(), SCHED_OTHER, "for longer now"));
+            spin(PLAIN_MIN);
             serve(|| assert_eq!(policy(), SCHED_IDLE, "another try"));
         });
     }
