@@ -121,6 +121,9 @@ fn all(args: &BenchAllArgs) -> Result<(), Failure> {
         remove(&files);
         failure(error)
     })?;
+    for what in &reports.left_out {
+        eprintln!("holdfast: a benchmark is left out: {what}");
+    }
     let texts = [reports.to_json().to_string(), reports.to_markdown(), reports.to_html()];
     for ((path, file), text) in files.iter_mut().zip(&texts) {
         file.write_all(text.as_bytes())

@@ -30,7 +30,12 @@ type Part<'a> = Box<dyn Fn(&mut Stage<'_>) -> Result<Report, BenchError> + 'a>;
 
 /// What they have found.
 #[derive(Clone, Debug)]
-pub struct Reports(pub Vec<Report>);
+pub struct Reports {
+    /// A report of each.
+    pub reports: Vec<Report>,
+    /// Those that need a call which the file system does not offer.
+    pub left_out: Vec<String>,
+}
 
 impl All {
     /// Runs them; what needs two mount points is left out with one. `tell` hears each report as it comes.
@@ -87,36 +92,41 @@ impl All {
             parts.push(Box::new(|stage| calls(Turns::Both).run(stage)));
             parts.push(Box::new(move |stage| coherence.run(stage)));
         }
-        let mut reports = Vec::new();
+        let (mut reports, mut left_out) = (Vec::new(), Vec::new());
         for (at, part) in parts.iter().enumerate() {
             stage.span = (at as f64 / parts.len() as f64, 1.0 / parts.len() as f64);
-            let report = part(stage)?;
-            tell(&report);
-            reports.push(report);
+            match part(stage) {
+                Ok(report) => {
+                    tell(&report);
+                    reports.push(report);
+                }
+                Err(BenchError::Call { what, is_unsupported: true, .. }) => left_out.push(what),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(Reports(reports))
+        Ok(Reports { reports, left_out })
     }
 }
 
 impl Reports {
     /// One document.
     pub fn to_json(&self) -> Json {
-        json!({ "format": 1, "bench": "all", "reports": self.0.iter().map(Report::to_json).collect::<Vec<_>>() })
+        json!({ "format": 1, "bench": "all", "reports": self.reports.iter().map(Report::to_json).collect::<Vec<_>>(), "left_out": self.left_out })
     }
 
     /// For a page of text.
     pub fn to_markdown(&self) -> String {
-        page::markdown(&self.0)
+        page::markdown(&self.reports)
     }
 
     /// A page with graphs, complete in itself.
     pub fn to_html(&self) -> String {
-        page::html(&self.0)
+        page::html(&self.reports)
     }
 
     /// Looks that showed what was before.
     pub fn stale(&self) -> u64 {
-        self.0.iter().map(Report::stale).sum()
+        self.reports.iter().map(Report::stale).sum()
     }
 }
 

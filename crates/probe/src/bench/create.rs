@@ -72,18 +72,25 @@ impl Create {
         let local = self.local.as_ref().map(|dir| Scratch::new(std::slice::from_ref(dir))).transpose()?;
         // Goes before what it makes names in.
         let mut crew = crew;
-        let mut figures = Vec::new();
+        let (mut figures, mut notes) = (Vec::new(), Vec::new());
         let runs = self.runs as usize;
-        for (at, kind) in self.kinds.iter().enumerate() {
+        'kinds: for (at, kind) in self.kinds.iter().enumerate() {
             let mut shown: Vec<Vec<Shown>> = vec![Vec::new(); Step::ALL.len()];
             let mut beside: Vec<Vec<Shown>> = vec![Vec::new(); Step::ALL.len()];
             for run in 0..runs {
                 let what = format!("{} {} of {runs}", kind.name(), run + 1);
                 stage.tell(at * runs + run, self.kinds.len() * runs, &what);
                 // By turns, so that what happens to the machine happens to both.
-                self.one_run(&own, *kind, &mut crew, stage, &mut shown)?;
-                if let Some(local) = &local {
-                    self.one_run(local, *kind, &mut crew, stage, &mut beside)?;
+                let sides = [Some((&own, &mut shown)), local.as_ref().map(|local| (local, &mut beside))];
+                for (scratch, shown) in sides.into_iter().flatten() {
+                    match self.one_run(scratch, *kind, &mut crew, stage, shown) {
+                        Err(BenchError::Call { what, is_unsupported: true, .. }) if self.kinds.len() > 1 => {
+                            notes.push(format!("{} is not offered, and left out: {what}", kind.name()));
+                            self.directories().iter().try_for_each(|dir| scratch.clear(dir))?;
+                            continue 'kinds;
+                        }
+                        result => result?,
+                    }
                 }
             }
             for (step, (shown, beside)) in Step::ALL.iter().zip(shown.iter().zip(&beside)) {
@@ -95,7 +102,7 @@ impl Create {
             figures,
             settings: self.settings(),
             warnings: Vec::new(),
-            notes: Vec::new(),
+            notes,
             version: stage.version.to_owned(),
             started,
             machine,
@@ -108,6 +115,13 @@ impl Create {
         Ok(report)
     }
 
+    fn directories(&self) -> Vec<String> {
+        match self.directories {
+            Directories::Shared => vec!["all".to_owned()],
+            Directories::Own => (0..self.processes).map(|number| format!("p{number}")).collect(),
+        }
+    }
+
     fn one_run(
         &self,
         scratch: &Scratch,
@@ -116,10 +130,7 @@ impl Create {
         stage: &mut Stage<'_>,
         shown: &mut [Vec<Shown>],
     ) -> Result<(), BenchError> {
-        let dirs: Vec<String> = match self.directories {
-            Directories::Shared => vec!["all".to_owned()],
-            Directories::Own => (0..self.processes).map(|number| format!("p{number}")).collect(),
-        };
+        let dirs = self.directories();
         settle(self.mounts.iter().chain(&self.local).map(PathBuf::as_path));
         for dir in &dirs {
             scratch.make(dir)?;

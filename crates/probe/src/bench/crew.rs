@@ -103,7 +103,12 @@ impl Crew {
                 }
                 Ok(Heard::Outcome(number, outcome)) => {
                     if let Some(error) = outcome.error {
-                        return Err(BenchError::Call { dir: dirs[number].clone(), what: error });
+                        let is_unsupported = outcome.is_unsupported;
+                        return Err(BenchError::Call {
+                            dir: dirs[number].clone(),
+                            what: error,
+                            is_unsupported,
+                        });
                     }
                     outcomes[number] = Some(outcome);
                 }

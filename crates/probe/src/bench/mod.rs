@@ -133,7 +133,7 @@ pub enum BenchError {
     #[error("a worker ended by itself")]
     WorkerEnded,
     #[error("{}: {what}", dir.display())]
-    Call { dir: PathBuf, what: String },
+    Call { dir: PathBuf, what: String, is_unsupported: bool },
     #[error("{}: no answer for {seconds} s", dir.display())]
     Stuck { dir: PathBuf, seconds: u64 },
     #[error("signals cannot be waited for")]

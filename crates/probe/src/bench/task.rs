@@ -125,6 +125,8 @@ pub(crate) struct Outcome {
     pub seen: Vec<Seen>,
     /// What failed, and why.
     pub error: Option<String>,
+    /// Whether that is a call that the file system does not offer.
+    pub is_unsupported: bool,
 }
 
 impl Task {
@@ -223,6 +225,7 @@ impl Outcome {
             "delays": self.delays,
             "seen": self.seen.iter().map(|seen| json!([seen.kind, seen.stale, seen.of])).collect::<Vec<_>>(),
             "error": self.error,
+            "is_unsupported": self.is_unsupported,
         })
         .to_string()
     }
@@ -244,6 +247,7 @@ impl Outcome {
             delays: numbers("delays")?,
             seen: document["seen"].as_array()?.iter().map(seen).collect::<Option<_>>()?,
             error: document["error"].as_str().map(str::to_owned),
+            is_unsupported: document["is_unsupported"].as_bool()?,
         })
     }
 }
@@ -310,6 +314,7 @@ mod tests {
             delays: vec![7],
             seen,
             error,
+            is_unsupported: true,
         };
         assert_eq!(Outcome::parse(&outcome.to_line()), Some(outcome));
         assert_eq!((Task::parse("{}"), Outcome::parse("")), (None, None));

@@ -41,6 +41,7 @@ fn run(task: &Task) -> Outcome {
     let result = open_dir(CWD, &task.dir)
         .map_err(|error| ("open".to_owned(), error))
         .and_then(|dir| perform(dir.as_fd(), &task.work, &mut tally));
+    let is_unsupported = matches!(result, Err((_, Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP)));
     Outcome {
         count: tally.count,
         begun_ns: tally.begun_ns,
@@ -50,6 +51,7 @@ fn run(task: &Task) -> Outcome {
         delays: tally.delays,
         seen: tally.seen,
         error: result.err().map(|(what, error)| format!("{what}: {}", io::Error::from(error))),
+        is_unsupported,
     }
 }
 
