@@ -501,16 +501,20 @@ impl SegmentWriter {
             self.open = Some(open);
             return Ok(open);
         }
-        let segment = self.ready.pop_front().ok_or(ChunkError::NeedSegments { count: 1 })?;
-        match self.store.create(segment) {
-            Ok(()) => {}
-            Err(error) => {
-                if matches!(error, ChunkError::Full { .. }) {
-                    self.ready.push_front(segment);
+        let segment = loop {
+            let segment = self.ready.pop_front().ok_or(ChunkError::NeedSegments { count: 1 })?;
+            match self.store.create(segment) {
+                Ok(()) => break segment,
+                // Of later metadata than those that gave the number: the next one may be free.
+                Err(error @ ChunkError::Exists { .. }) => log::error!("{error}, and is left alone"),
+                Err(error) => {
+                    if matches!(error, ChunkError::Full { .. }) {
+                        self.ready.push_front(segment);
+                    }
+                    return Err(error);
                 }
-                return Err(error);
             }
-        }
+        };
         let open = OpenSegment { segment, len: 0 };
         self.open = Some(open);
         Ok(open)

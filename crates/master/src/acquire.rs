@@ -230,16 +230,30 @@ impl Master {
         bytes_max: usize,
     ) -> Result<(Listing, usize), FsError> {
         let (start, end) = Key::entries_after(dir, Cookie(after));
-        let range = kv::KeyRange::new(start, end);
-        let limit = kv::ScanLimit { entries: self.listing_entries, bytes: bytes_max };
-        let page = self.engine.scan(&range, limit, kv::Direction::Forward).map_err(|error| {
-            log::error!("metadata engine: {error}");
-            FsError::Io
-        })?;
-        // A stored entry is longer than one in a message.
-        let bytes = page.entries.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let mut entries = Vec::with_capacity(page.entries.len());
-        for (key, value) in page.entries {
+        let mut range = kv::KeyRange::new(start, end);
+        // One with nothing but damage in it would be asked for again and again.
+        loop {
+            let limit = kv::ScanLimit { entries: self.listing_entries, bytes: bytes_max };
+            let page = self.engine.scan(&range, limit, kv::Direction::Forward).map_err(|error| {
+                log::error!("metadata engine: {error}");
+                FsError::Io
+            })?;
+            if let Some((last, _)) = page.entries.last().filter(|_| page.more) {
+                range = range.rest_after(last, kv::Direction::Forward);
+            }
+            // A stored entry is longer than one in a message.
+            let bytes = page.entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+            let (entries, more) = (self.readable(dir, page.entries), page.more);
+            if !entries.is_empty() || !more {
+                return Ok((Listing { after, entries, complete: !more }, bytes));
+            }
+        }
+    }
+
+    /// Entries as they are read; without those that are damaged.
+    fn readable(&self, dir: Ino, stored: Vec<kv::Entry>) -> Vec<(Cookie, Dirent)> {
+        let mut entries = Vec::with_capacity(stored.len());
+        for (key, value) in stored {
             match (Key::from_slice(&key), meta::value_decode::<Dirent>(&key, &value)) {
                 (Some(Key::Entry(_, cookie)), Ok(entry)) => entries.push((cookie, entry)),
                 // One damaged entry must not hide the rest of its directory.
@@ -253,7 +267,7 @@ impl Master {
                 }
             }
         }
-        Ok((Listing { after, entries, complete: !page.more }, bytes))
+        entries
     }
 
     pub(crate) fn on_more(&mut self, node: NodeId, dir: Ino, after: u64) {

@@ -43,6 +43,9 @@ impl Master {
                 self.doubts.insert(seq, Doubt { node, request, op, lock, since, awaited });
             }
             LockOp::Set { wait: true, .. } => self.decide(node, request, op),
+            LockOp::Unset { lock } if self.app_locks.is_beyond_limit(node, &lock) => {
+                self.send(node, answer(Some(FsError::LimitReached)));
+            }
             LockOp::Unset { lock } => {
                 let granted = self.app_locks.unset(node, &lock);
                 self.send(node, answer(None));

@@ -108,6 +108,12 @@ impl AppLocks {
         self.contended.insert(waiting.lock.ino);
     }
 
+    /// Whether giving up a range would make more locks of a file than it may have.
+    pub fn is_beyond_limit(&self, node: NodeId, lock: &ByteLock) -> bool {
+        let file = self.files.get(&lock.ino).filter(|file| file.len() >= LOCKS_MAX && !is_empty(lock));
+        file.is_some_and(|file| file.granted.is_split_by(node, lock))
+    }
+
     /// Gives up a range. Returns the requests that are granted by it.
     pub fn unset(&mut self, node: NodeId, lock: &ByteLock) -> Vec<(NodeId, u64)> {
         let Some(file) = self.files.get_mut(&lock.ino).filter(|_| !is_empty(lock)) else {

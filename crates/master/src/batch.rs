@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kv::EngineError;
 use meta::Change;
 use types::{BatchSeq, Credit, LockMode, NodeId, ResourceId};
 use wire::FromMaster;
 
+use crate::error::MasterError;
 use crate::state::Master;
 
 /// What has come of a batch whose end has not.
@@ -77,8 +79,16 @@ impl Master {
                 return self.refuse_batch(node, seq, reason);
             }
             let own = self.member_write(node, seq).into_iter().collect();
-            if let Err(error) = self.commit(node, &changes, own) {
-                return self.fail(format!("batch {seq} of node {node} could not be committed: {error:?}"));
+            match self.commit(node, &changes, own) {
+                Ok(()) => {}
+                // Nothing was done: it is more than the engine takes at once.
+                Err(MasterError::Engine(error @ EngineError::Invalid { .. })) => {
+                    return self.refuse_batch(node, seq, format!("batch {seq}: {error}"));
+                }
+                Err(error) => {
+                    return self
+                        .fail(format!("batch {seq} of node {node} could not be committed: {error:?}"));
+                }
             }
             self.spend(node, spent);
             self.metrics.master_batches.add(1);

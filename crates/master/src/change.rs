@@ -343,6 +343,11 @@ impl Master {
         match self.plan(&op, NodeId(0), now, Task::Own { op: op.clone() }) {
             Planned::Changes(changes, _) if changes.is_empty() => {}
             Planned::Changes(changes, _) => {
+                if let Op::Merge { ino } = op
+                    && self.put_off(&changes, Task::Own { op: Op::Merge { ino } }).is_none()
+                {
+                    return;
+                }
                 if let Op::Reclaim { ino } = op {
                     match self.reclaim_part(ino, &changes) {
                         Ok(false) => {}
@@ -370,6 +375,7 @@ impl Master {
         let now = self.clock.wall;
         match self.plan(&op, node, now, task.clone()) {
             Planned::Changes(changes, _) => {
+                let Some(task) = self.put_off(&changes, task) else { return };
                 // The node that asked reads the directory too: it is told like the others.
                 self.make_change(NodeId(0), &changes, Vec::new(), Then::Task(task));
             }

@@ -1,5 +1,6 @@
 //! Why a master cannot serve.
 
+use chunk::ChunkError;
 use kv::EngineError;
 use meta::ApplyError;
 use types::CodecError;
@@ -10,6 +11,9 @@ pub enum MasterError {
     /// The engine failed, is fenced or is full.
     #[error("metadata engine failed")]
     Engine(#[source] EngineError),
+    /// The segments could not be listed.
+    #[error("the volume's segments cannot be listed")]
+    Segments(#[source] ChunkError),
     /// Records that a change adds to could not be read.
     #[error("metadata could not be changed")]
     Apply(#[source] ApplyError),
@@ -24,7 +28,7 @@ pub enum MasterError {
     },
     /// The volume's own record is not there, which comes last.
     #[error(
-        "the metadata were not loaded to their end: empty their directory, and load them again with `holdfast load`"
+        "the volume's own record is missing: where a `holdfast load` did not come to its end, empty the directory of the metadata and load them again; otherwise see `holdfast fsck`"
     )]
     Empty,
 }

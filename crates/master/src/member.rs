@@ -240,6 +240,7 @@ impl Master {
         let held: BTreeSet<Ino> = self.table.held_by(node).map(|r| r.ino).collect();
         let open = self.table.remove_node(self.clock.now, node);
         self.waiting.retain(|_, task| task.node() != Some(node));
+        self.behind.remove(node);
         for ino in open {
             self.trim_orphan(ino);
             self.merge_if_free(ino);

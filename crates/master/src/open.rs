@@ -58,6 +58,16 @@ impl Master {
             log::error!("metadata: {damage}");
             MasterError::Damaged { what: "the record", source: None }
         })?;
+        // Metadata of an earlier day, loaded or copied back: what was numbered since must not be given out again.
+        let greatest =
+            config.store.list().map_err(MasterError::Segments)?.last().map_or(0, |(segment, _)| segment.0);
+        if greatest >= volume.next_segment {
+            log::warn!(
+                "segments {} to {greatest} are newer than the metadata, and nobody's",
+                volume.next_segment
+            );
+            volume.next_segment = greatest.saturating_add(1);
+        }
         volume.epoch = Epoch(volume.epoch.0 + 1);
         // Until all members of the old master have come or ended.
         volume.lease = volume.lease.max(config.lease).min(VolumeRecord::LEASE_MAX);

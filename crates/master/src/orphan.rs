@@ -129,7 +129,13 @@ impl Master {
         let mut after = range.clone();
         loop {
             let limit = kv::ScanLimit { entries: 1000, bytes: 1 << 20 };
-            let Ok(page) = self.engine.scan(&after, limit, kv::Direction::Forward) else { return };
+            let page = match self.engine.scan(&after, limit, kv::Direction::Forward) {
+                Ok(page) => page,
+                Err(error) => {
+                    log::error!("metadata: files without names from {after:?} on keep their room: {error}");
+                    return;
+                }
+            };
             let Some((last, _)) = page.entries.last() else { return };
             after = range.rest_after(last, kv::Direction::Forward);
             for (key, _) in &page.entries {

@@ -152,7 +152,8 @@ impl Master {
         for changes in &mut groups {
             changes.retain(|change| {
                 let is_shown = change.resource().is_some_and(|resource| self.is_shown(node, resource));
-                is_shown || matches!(change, meta::Change::Owner { .. })
+                // Of what is gone nothing is held any more, as far as is known here.
+                is_shown || matches!(change, meta::Change::Owner { .. } | meta::Change::DeleteInode { .. })
             });
         }
         for (changes, removed) in forget_parts(groups, &pending.removed.clone()) {

@@ -65,10 +65,10 @@ impl Master {
                 self.make_change_on(node, basis, &[], Vec::new(), then);
             }
             Planned::Changes(changes, reply) => {
-                let pause = |resource| self.pause_of(resource).map(|until| (resource, until));
-                if let Some((resource, until)) = changes.iter().filter_map(told_under).find_map(pause) {
-                    return self.put_off(resource, until, Task::Ship { node, seq, op, now });
-                }
+                let Some(Task::Ship { op, .. }) = self.put_off(&changes, Task::Ship { node, seq, op, now })
+                else {
+                    return;
+                };
                 // Whoever made it has it open from now on, whatever others do to its name before the answer.
                 if let Op::Create { split: true, new, .. } | Op::CreateOrphan { new, .. } = &op {
                     self.table.open(node, new.ino);
@@ -202,13 +202,16 @@ impl Master {
     }
 
     /// Whether an operation over several directories, this among them, waits for any of them. It needs all at once, and asks for one after the
-    /// other: whoever has given this one up for it is not to have it in EX again before.
+    /// other: whoever has given this one up for it is not to have it in EX again before. A link needs the directory that its inode is in as well,
+    /// a rename or removal of a directory that one itself.
     fn is_wanted_with_others(&self, dir: Ino) -> bool {
         let is_it = |task: &Task| {
             matches!(task, Task::Ship { op, .. }
-                if op.directories().any(|of| of == dir) && op.directories().any(|of| of != dir))
+                if op.directories().any(|of| of == dir)
+                    && (op.directories().any(|of| of != dir)
+                        || matches!(op, Op::Link { .. } | Op::Rename { .. } | Op::Rmdir { .. })))
         };
-        self.waiting.values().any(is_it)
+        self.waiting.values().chain(self.behind.put_off()).any(is_it)
     }
 
     /// The only reader of a directory gets it in EX with its first change of anything that the directory covers: the next runs there.

@@ -267,6 +267,11 @@ impl Master {
             // What it would be answered by is not what was committed. The next master hears it again.
             return;
         }
+        // It may be heard before the clock is looked at.
+        if self.pause_due() <= clock.now {
+            self.end_pause();
+            self.settle();
+        }
         // Late words on a connection that was given up.
         let Some(sender) = self.peers.get(&peer).copied() else { return };
         match (sender, message) {

@@ -254,7 +254,8 @@ impl<S: StoreRead> Applier<'_, S> {
             None if delta > 0 => u64::MAX,
             None => {
                 self.damage.push(Damage::Underflow { key: key.into() });
-                0
+                // What was counted wrong is not taken for empty, and deleted.
+                if matches!(key, Key::Segment(_)) { FULL } else { 0 }
             }
         }
     }

@@ -66,6 +66,15 @@ pub enum NodeError {
         /// Where file data are.
         segments: PathBuf,
     },
+    /// They were emptied, or what they are on is not mounted: new content would go where it is not seen afterwards.
+    #[error(
+        "no segment is in {}, but files have content in segments: mount what they are on; `holdfast fsck --data` tells whose content is missing",
+        segments.display()
+    )]
+    SegmentsMissing {
+        /// Where file data should be.
+        segments: PathBuf,
+    },
     /// The metadata make no sense.
     #[error("cannot serve the volume")]
     Master(#[from] MasterError),

@@ -15,7 +15,6 @@ pub(crate) struct Patience {
     moved: Instant,
     /// The same, or when a call was last under way.
     at_work: Instant,
-    looked: Instant,
 }
 
 /// What is not flushed.
@@ -47,17 +46,19 @@ impl Left {
 
 impl Patience {
     pub fn begin(now: Instant) -> Self {
-        Self { left: None, moved: now, at_work: now, looked: now }
+        Self { left: None, moved: now, at_work: now }
+    }
+
+    /// A wait between two looks took so much longer than it was to: who is so late was stopped, and so was all that could have moved.
+    pub fn forgive(&mut self, late: Duration) {
+        if late >= STOOD_STILL {
+            self.moved += late;
+            self.at_work += late;
+        }
     }
 
     /// Takes in how things stand. Returns whether to give up.
     pub fn is_over(&mut self, now: Instant, left: Left, calls: Calls) -> bool {
-        // Who looks so late was stopped, and so was all that could have moved.
-        let since_last = now.duration_since(std::mem::replace(&mut self.looked, now));
-        if since_last >= STOOD_STILL {
-            self.moved += since_last;
-            self.at_work += since_last;
-        }
         if self.left != Some(left) {
             (self.left, self.moved) = (Some(left), now);
         }
@@ -77,8 +78,8 @@ pub(crate) fn lack_of_room(snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// Longer than a busy machine takes for one look.
-const STOOD_STILL: Duration = Duration::from_secs(15);
+/// Longer than a busy machine has a thread wait that is to wake.
+const STOOD_STILL: Duration = Duration::from_secs(5);
 /// How long nothing may move.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The same with calls under way.
@@ -119,6 +120,7 @@ mod tests {
         let mut patience = Patience::begin(begun);
         assert!(!patience.is_over(begun + LOOK, LEFT, Calls::None));
         let continued = begun + PATIENCE * 20;
+        patience.forgive(PATIENCE * 20 - LOOK);
         assert!(!patience.is_over(continued, LEFT, Calls::None));
         let looks = (1..100).find(|look| patience.is_over(continued + LOOK * *look, LEFT, Calls::None));
         assert_eq!(looks, Some(12));

@@ -253,7 +253,10 @@ fn may_pass(error: &NodeError) -> bool {
     use kv::EngineError::{Behind, Corrupt, Fenced, Full, Invalid, Io, Poisoned, Sequence, Unavailable};
     let engine = match error {
         NodeError::Engine(engine) | NodeError::Master(master::MasterError::Engine(engine)) => engine,
-        NodeError::MasterSilent { .. } | NodeError::CalledOff | NodeError::Io { .. } => return true,
+        NodeError::MasterSilent { .. }
+        | NodeError::CalledOff
+        | NodeError::Io { .. }
+        | NodeError::Master(master::MasterError::Segments(_)) => return true,
         NodeError::Volume(error) => {
             return matches!(error, volume::VolumeError::Io { .. } | volume::VolumeError::NoSpace { .. });
         }
@@ -269,6 +272,7 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::Rings(_)
         | NodeError::Segments(_)
         | NodeError::MetadataMissing { .. }
+        | NodeError::SegmentsMissing { .. }
         | NodeError::Refused { .. }
         | NodeError::Lost { .. }
         | NodeError::LostBefore { .. }

@@ -304,7 +304,10 @@ impl Node {
         let mut homeless: Option<(u64, u64)> = None;
         let lost = || shell.metrics.content_lost_bytes.get();
         loop {
-            match shell.wait_membership(&[Membership::Joining, Membership::Member], PAUSE_REPORT) {
+            let looked = Instant::now();
+            let membership = shell.wait_membership(&[Membership::Joining, Membership::Member], PAUSE_REPORT);
+            patience.forgive(looked.elapsed().saturating_sub(PAUSE_REPORT));
+            match membership {
                 Membership::Left => {
                     return match homeless {
                         Some((files, before)) if lost() > before => {

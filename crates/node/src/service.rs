@@ -16,7 +16,7 @@ use chunk::{ChunkError, SegmentStore};
 use kv::{Claim, Engine, EngineError, Seq};
 use kv_fjall::FjallEngine;
 use master::{AccountStatus, Master, MasterError, MemberStatus, Output, PeerId};
-use meta::{Limits, SegmentRange};
+use meta::{Key, KeyKind, Limits, SegmentRange, SegmentRecord};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
 use types::{Account, Epoch, Ino, Micros, SegmentId};
@@ -88,6 +88,8 @@ impl Service {
         };
         let clock = clock::for_master();
         let master = Master::open(clock, engine.clone(), config, Arc::clone(&shell.metrics))?;
+        // What a loss of power took of them has been made anew.
+        refuse_missing_segments(&*engine, volume, &*shell.store)?;
         log::info!(
             "this node is master under epoch {}: metadata opened in {} ms, taken over in {} ms",
             master.epoch(),
@@ -707,6 +709,27 @@ pub(crate) fn is_new(
         return Ok(true);
     }
     Err(NodeError::MetadataMissing { meta: volume.meta_dir(), segments: volume.segments_dir() })
+}
+
+/// Refuses a volume whose files have content and which has no segment at all.
+fn refuse_missing_segments(
+    engine: &dyn Engine,
+    volume: &Volume,
+    store: &dyn SegmentStore,
+) -> Result<(), NodeError> {
+    if !store.list()?.is_empty() {
+        return Ok(());
+    }
+    let (start, end) = Key::range_of_kind(KeyKind::Segment);
+    let mut is_missing = false;
+    kv::scan_all(engine, kv::KeyRange::new(start, end), |(key, value)| {
+        let record = meta::value_decode::<SegmentRecord>(&key, &value);
+        is_missing |= record.is_ok_and(|record| record.live_bytes > 0);
+    })?;
+    match is_missing {
+        true => Err(NodeError::SegmentsMissing { segments: volume.segments_dir() }),
+        false => Ok(()),
+    }
 }
 
 /// Gives the reserve up while the disk is nearly full, so that removals can be committed, and takes it back

@@ -157,6 +157,50 @@ fn a_volume_without_its_metadata_is_refused_until_they_are_loaded() {
     a.unmount().unwrap();
 }
 
+/// Goal: metadata of an earlier day are as good as new ones, though segments are there that are newer; a volume whose segments are not there is refused.
+/// Method: a dump is taken, some mounts write on, each in segments of its own, and the dump is loaded.
+#[test]
+fn an_older_dump_is_loaded_and_written_on() {
+    let Some(scratch) = Scratch::new() else { return };
+    let offline = || Offline::open(&scratch.volume()).unwrap();
+    let write = |name: &str| {
+        let a = scratch.mount("a");
+        fs::write(a.path(name), [name.as_bytes()[0]; 300_000]).unwrap();
+        a.unmount().unwrap();
+    };
+    write("f");
+    let mut text = Vec::new();
+    let whole = offline();
+    whole.dump(&mut text).unwrap();
+    whole.close().unwrap();
+    (0..5).for_each(|number| write(&format!("later{number}")));
+    let meta = scratch.open().meta_dir();
+    fs::remove_dir_all(&meta).unwrap();
+    fs::create_dir(&meta).unwrap();
+    let emptied = offline();
+    emptied.load(&mut &text[..]).unwrap();
+    emptied.close().unwrap();
+    write("g");
+    let a = scratch.mount("a");
+    for name in ["f", "g"] {
+        assert_eq!(fs::read(a.path(name)).unwrap(), [name.as_bytes()[0]; 300_000]);
+    }
+    assert!(!a.path("later0").exists());
+    a.unmount().unwrap();
+
+    let segments = scratch.open().segments_dir();
+    fs::rename(&segments, scratch.dir.join("aside")).unwrap();
+    fs::create_dir(&segments).unwrap();
+    let request = MountRequest {
+        volume: scratch.volume(),
+        mountpoint: scratch.dir.join("a"),
+        options: MountOptions::default(),
+        guard: guard_by_test(),
+    };
+    let error = node::mount(request, Box::new(|| panic!("it must not be ready"))).unwrap_err();
+    assert!(matches!(error, NodeError::SegmentsMissing { .. }), "{error:?}");
+}
+
 #[test]
 fn a_read_only_mount_changes_nothing() {
     let Some(scratch) = Scratch::new() else { return };

@@ -313,6 +313,19 @@ fn what_a_redo_was_taken_of_survives_a_crash_by_it() {
     }
 }
 
+/// As after metadata of an earlier day were loaded: the numbers that they give are taken.
+#[test]
+fn segments_that_are_there_already_are_left_alone() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 4);
+    for number in [1, 2] {
+        store.create(SegmentId(number)).unwrap();
+    }
+    let [extent] = &writer.append(INO, 0, &[b"first"]).unwrap()[..] else { panic!("one") };
+    assert_eq!(extent.segment(), SegmentId(3));
+    assert_eq!(store.segment_len(SegmentId(1)).unwrap(), 0);
+}
+
 /// Goal: bytes that the system failed to write, and let go of, are not made durable as they are read then. Method: two writes, of which the first is
 /// no longer kept in memory; a byte of it changes below.
 #[test]

@@ -70,7 +70,9 @@ pub fn unmount(request: &Request) -> Result<(), Failure> {
     let watch = Watch::start(&entry);
     let mut progress = Progress::new(format!("{given}: still flushing"));
     wait_for_kernel(&entry.mountpoint, request.mode, &mut progress)?;
-    if let Some(elsewhere) = elsewhere(&entry) {
+    if request.mode == Mode::Wait
+        && let Some(elsewhere) = elsewhere(&entry)
+    {
         // A copy of the mount (`mount --bind`): its node goes on.
         eprintln!("holdfast: {given}: unmounted; its node goes on for {}", elsewhere.display());
         return Ok(());
@@ -86,7 +88,12 @@ pub fn unmount(request: &Request) -> Result<(), Failure> {
 
 /// Where else the same file system is mounted, as far as can be seen from here.
 fn elsewhere(entry: &sources::MountEntry) -> Option<PathBuf> {
-    let is_same = |other: &sources::MountEntry| (other.major, other.minor) == (entry.major, entry.minor);
+    // The number of one that is gone may be another's by now.
+    let is_same = |other: &sources::MountEntry| {
+        (other.major, other.minor) == (entry.major, entry.minor)
+            && other.is_holdfast()
+            && other.source == entry.source
+    };
     sources::mounts().ok()?.into_iter().find(is_same).map(|other| other.mountpoint)
 }
 

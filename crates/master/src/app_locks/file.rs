@@ -128,6 +128,13 @@ impl Granted {
         self.count += 1;
     }
 
+    /// Whether [`cut`](Self::cut) would leave two of one.
+    pub fn is_split_by(&self, node: NodeId, lock: &ByteLock) -> bool {
+        let locks = self.owners.get(&(lock.kind, (node, lock.owner)));
+        let before = locks.and_then(|locks| locks.range(..lock.start).next_back());
+        before.is_some_and(|(_, have)| have.end > lock.end)
+    }
+
     /// Cuts the range of `lock` out of what its owner has.
     pub fn cut(&mut self, node: NodeId, lock: &ByteLock) {
         let key = (lock.kind, (node, lock.owner));
