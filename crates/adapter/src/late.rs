@@ -17,7 +17,9 @@ use crate::told::Told;
 /// A thread that was answered ESTALE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Late {
-    /// When it was, and later by as long as its requests took since.
+    /// When it was.
+    told: Instant,
+    /// The same, and later by as long as its requests took since.
     since: Instant,
     met: Option<Met>,
 }
@@ -59,7 +61,8 @@ impl Told<Late> {
         }
         if matches!(answer, Answer::Error(Errno::STALE)) {
             let met = met.map(|(at, ino)| Met { at, ino, shown: None });
-            self.note(thread, Late { since: Instant::now(), met });
+            let now = Instant::now();
+            self.note(thread, Late { told: now, since: now, met });
         } else if let Some(late) = self.of(thread) {
             self.note(thread, Late { since: late.since + asked.elapsed(), ..late });
         }
@@ -74,7 +77,9 @@ impl Told<Late> {
         }
         let name = NameHash::of(&request);
         match request {
-            request if late.since.elapsed() >= WALKS_WITHIN => request,
+            request if late.since.elapsed() >= WALKS_WITHIN || late.told.elapsed() >= WALKS_AT_MOST => {
+                request
+            }
             Request::Lookup { parent, name: of } => {
                 let met = late.met.filter(|met| Some(met.at) == name);
                 let met =
@@ -105,8 +110,10 @@ fn leads_on(request: &Request) -> bool {
     }
 }
 
-/// As long as what was met is held, not counting how long it waits for answers.
+/// The thread's own time, not counting how long it waits for answers.
 const WALKS_WITHIN: Duration = Duration::from_secs(1);
+/// All of it: then it is another walk, though all that it has asked since may be part of one.
+const WALKS_AT_MOST: Duration = Duration::from_secs(10);
 /// The kernel looks a name up once more where it had another inode under it.
 const SHOWN_AGAIN_WITHIN: Duration = Duration::from_millis(5);
 const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
@@ -153,12 +160,15 @@ mod tests {
         let late = Told::<Late>::default();
         let now = Instant::now();
         let since = now.checked_sub(WALKS_WITHIN).expect("the clock goes back a second");
-        late.note(1, Late { since, met: None });
-        late.note(2, Late { since, met: None });
+        let long_ago = now.checked_sub(WALKS_AT_MOST).expect("the clock goes back ten seconds");
+        late.note(1, Late { told: since, since, met: None });
+        late.note(2, Late { told: since, since, met: None });
+        late.note(3, Late { told: long_ago, since: now, met: None });
         late.note_answer(1, since, &Answer::Done, None);
         late.note_answer(2, now, &Answer::Done, None);
         assert!(matches!(late.second_walk(1, lookup()), Request::Find { .. }));
         assert!(matches!(late.second_walk(2, lookup()), Request::Lookup { .. }));
+        assert!(matches!(late.second_walk(3, lookup()), Request::Lookup { .. }));
     }
 
     #[test]

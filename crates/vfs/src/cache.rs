@@ -374,6 +374,11 @@ impl Cache {
         let entry = CachedEntry { dirent: entry.clone(), name_out };
         let weight = entry.weight();
         let replaced = dir.put(cookie, entry);
+        if let Some(old) = replaced.as_ref().filter(|old| old.dirent.ino != entry_ino)
+            && self.parents.get(&old.dirent.ino) == Some(&(parent, cookie))
+        {
+            self.parents.remove(&old.dirent.ino);
+        }
         if let Some(old) = &replaced {
             self.left.push((old.dirent.ino, Place::Covered(parent, cookie)));
             // One that is replaced, or that was moved from here: then it has another name.

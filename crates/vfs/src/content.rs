@@ -167,7 +167,10 @@ impl Core {
                 self.pinned.remove(&ino);
             }
         }
-        self.note_served(ino);
+        // The kernel may have forgotten it before this thread came to say so.
+        if self.known.get(&ino).is_some() {
+            self.note_served(ino);
+        }
         self.settle();
     }
 
@@ -424,6 +427,13 @@ impl Core {
     /// Makes the newer content of a file changeable, with the extents of `range` loaded.
     fn need_live(&mut self, ino: Ino, content: &Content, range: &Range<u64>) -> Try<()> {
         if !self.live.contains_key(&ino) {
+            // Once it is changeable any flush may log it, and throw away what was loaded of much.
+            if let Body::Paged { .. } = content.body {
+                let pages = pages_of(&(range.start.min(content.size)..range.end.min(content.size)));
+                if let Some(pages) = self.pages.first_gap(ino, &pages) {
+                    return Err(Step::Wait(self.fetch_pages(ino, pages, content.size)));
+                }
+            }
             // Whoever waited for room since the caller looked may have flushed what was newer, into the record.
             let logged = self.content_under(ino, LockMode::Ex);
             let mut live = Live::new(logged.as_ref().unwrap_or(content), self.config.inline_bytes_max);
@@ -497,6 +507,16 @@ impl Core {
         if punches && let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) {
             let room = live.make_room(writer, ino, &hole);
             self.take_store_result(room)?;
+        }
+        // A very large one is made in steps, each of which is seen and stored by itself.
+        let from = self.live.get(&ino).map_or(hole.start, |live| live.punch_from(&hole, CUT_PAGES_MAX));
+        if punches && from > hole.start {
+            if let Some(live) = self.live.get_mut(&ino) {
+                live.punch(from..hole.end, now);
+            }
+            if let Some(job) = self.flush(&[ino]) {
+                return Err(Step::Wait(WaitKey::Flush(job)));
+            }
         }
         let Some(live) = self.live.get_mut(&ino) else { return Err(FsError::Io.into()) };
         if punches {
@@ -607,7 +627,7 @@ impl Core {
     }
 }
 
-const SEGMENTS_LOW: usize = 4;
+pub(crate) const SEGMENTS_LOW: usize = 4;
 /// Pages of extents that are asked for together, at least.
 const FETCHED_AHEAD: u64 = 16;
 /// Pages of extents that a cut takes away at once: the log has each of them, and a batch holds all that was changed together.

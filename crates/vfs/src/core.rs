@@ -25,7 +25,8 @@ use crate::namespace::Shipped;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::overtaken::hand_over_reread;
 use crate::pages::Pages;
-use crate::request::{HandleId, Interrupt, Reply, Request, RequestId};
+use crate::readdir::no_more;
+use crate::request::{HandleId, Interrupt, Keep, Reply, Request, RequestId};
 use crate::revoke::{InvalidateJob, Release};
 use crate::wait::{Parked, Progress, Step, WaitKey};
 
@@ -180,7 +181,7 @@ const BULK_CHANGES: usize = 256;
 const MOVES_KEPT: usize = 64;
 
 /// Searches of a request after which a name that stands for nothing is an error.
-const STALE_FINDS_MAX: u32 = 3;
+pub(crate) const STALE_FINDS_MAX: u32 = 3;
 
 /// How long tokens may be used.
 #[derive(Clone, Copy, Debug)]
@@ -657,6 +658,9 @@ impl Core {
     fn attempt(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
         if let Some(error) = progress.error.take() {
             // Another node removed what the name stood for; the forget that says so came before this answer.
+            if error == FsError::Stale && progress.has_no_place(request) {
+                return self.refuse_gone(request);
+            }
             let finds_again = error == FsError::Stale
                 && request.finds_by_name()
                 && (progress.stale_finds <= STALE_FINDS_MAX || self.must_find(request, progress));
@@ -696,6 +700,17 @@ impl Core {
         step
     }
 
+    /// Answers what is asked of a directory that is gone. The kernel walks the path once more, and where it comes out there again there is
+    /// nothing; it has looked for what it names otherwise just before.
+    fn refuse_gone(&mut self, request: &mut Request) -> Step {
+        Step::Done(match request {
+            Request::Lookup { .. } => Reply::Error(FsError::Stale),
+            Request::Find { .. } => Reply::NoEntry(Keep::No),
+            Request::ReadDir { sink, .. } => no_more(sink),
+            _ => Reply::Error(FsError::NotFound),
+        })
+    }
+
     /// Answers with an error. The kernel walks the path of what is stale once more, and what it found there before must
     /// not be found again.
     fn refuse(&mut self, request: &Request, progress: &mut Progress, error: FsError) -> Step {
@@ -709,9 +724,15 @@ impl Core {
             return Step::Wait(WaitKey::Released(given_back));
         }
         self.end_search(request);
-        match self.last_look(request).filter(|_| error == FsError::Stale) {
+        if error != FsError::Stale {
+            return error.into();
+        }
+        match self.last_look(request) {
             Some(reply) => Step::Done(reply),
-            None => error.into(),
+            None => {
+                self.keep_judged(request);
+                error.into()
+            }
         }
     }
 

@@ -22,6 +22,8 @@ use crate::wait::{Progress, Step, Try, WaitKey};
 /// A flush whose segments are being made durable.
 #[derive(Debug)]
 pub(crate) struct Flush {
+    /// Greater than that of any before it, which the number of its job need not be.
+    number: u64,
     captures: Vec<Capture>,
     started: Micros,
     /// Bytes that were not durable when it began.
@@ -129,13 +131,15 @@ impl Core {
     fn sync_captures(&mut self, job: u64, captures: Vec<Capture>) {
         let Some(writer) = self.writer.as_ref() else { return };
         let (plan, bytes) = (writer.sync_plan(), writer.unsynced_bytes());
-        self.flushes.insert(job, Flush { captures, started: self.clock.now, bytes });
+        let number = self.number();
+        self.flushes.insert(job, Flush { number, captures, started: self.clock.now, bytes });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
     pub(crate) fn flush_under_way(&self, inos: &[Ino]) -> Option<u64> {
         let has = |flush: &Flush| flush.captures.iter().any(|c| inos.contains(&c.ino));
-        self.flushes.iter().filter(|(_, flush)| has(flush)).map(|(job, _)| *job).next_back()
+        let found = self.flushes.iter().filter(|(_, flush)| has(flush));
+        found.max_by_key(|(_, flush)| flush.number).map(|(job, _)| *job)
     }
 
     /// How long the oldest sync has been under way.
@@ -150,7 +154,8 @@ impl Core {
             return;
         };
         let job = self.number();
-        self.flushes.insert(job, Flush { captures: Vec::new(), started: self.clock.now, bytes: 0 });
+        self.flushes
+            .insert(job, Flush { number: job, captures: Vec::new(), started: self.clock.now, bytes: 0 });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -158,7 +163,8 @@ impl Core {
     pub(crate) fn make_segment_ahead(&mut self) {
         if let Some(plan) = self.writer.as_mut().and_then(|writer| writer.plan_ahead()) {
             let job = self.number();
-            self.flushes.insert(job, Flush { captures: Vec::new(), started: self.clock.now, bytes: 0 });
+            self.flushes
+                .insert(job, Flush { number: job, captures: Vec::new(), started: self.clock.now, bytes: 0 });
             self.outputs.push_back(Output::Sync { job, plan });
         }
     }

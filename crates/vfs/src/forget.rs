@@ -146,7 +146,11 @@ impl Core {
                     return;
                 }
                 stale.directories.insert(*parent);
-                stale.note(entry.ino, self.changes_content(*parent, *cookie, entry));
+                let changes_content = self.changes_content(*parent, *cookie, entry);
+                if changes_content {
+                    self.drop_pages(entry.ino);
+                }
+                stale.note(entry.ino, changes_content);
                 self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
                 let Some(dir) = self.cache.dirs.get_mut(parent) else { return };
                 let was_negative = dir.negatives.remove(&entry.name);

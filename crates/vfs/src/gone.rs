@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use meta::Inode;
+use meta::{FileKind, Inode};
 use rustc_hash::FxHashMap;
 use types::Ino;
 
@@ -34,6 +34,35 @@ impl Core {
                 self.gone.0.insert(ino, attr);
             }
         }
+    }
+
+    /// A directory of which nothing was here is no more: the next look at it is answered with what the kernel judges it by. Whoever goes on in it, and
+    /// has the kernel walk there once more, is to learn that nothing is in it.
+    pub(crate) fn keep_judged(&mut self, request: &Request) {
+        let (Request::GetAttr { ino } | Request::Stat { ino }) = request else { return };
+        let Some(known) = self.known.get(ino).filter(|known| known.lookups > 0) else { return };
+        if known.seat.place().is_none() {
+            return;
+        }
+        let now = self.clock.wall;
+        let attr = Attr {
+            ino: *ino,
+            generation: known.end.generation(),
+            kind: FileKind::Directory,
+            mode: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            tree: 0,
+            stored_bytes: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        };
+        self.gone.0.insert(*ino, known.judged.told_last(attr));
     }
 
     /// The answer to a look at an inode that is no more.

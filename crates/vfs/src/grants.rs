@@ -83,6 +83,12 @@ impl Core {
         }
         self.edit_waiting(key, |progress| {
             progress.error = error;
+            if error == Some(FsError::Stale) {
+                match &mut progress.stale_ino {
+                    (Some(last), row) if *last == want.ino() => *row += 1,
+                    stale_ino => *stale_ino = (Some(want.ino()), 1),
+                }
+            }
             // Those that came after it was asked for ask again: it may be older than they are.
             progress.glimpse = glimpse.clone().filter(|_| progress.number < request);
         });

@@ -2,6 +2,7 @@
 
 use meta::FsError;
 use obs::OperationKind;
+use rustc_hash::FxHashSet;
 use types::{Ino, LockMode, Micros, ResourceId};
 use wire::{LockKind, LockOwner, OpenReport, ToMaster, Want};
 
@@ -10,7 +11,7 @@ use crate::cache::Place;
 use crate::core::Core;
 use crate::known::Known;
 use crate::request::{HandleId, Keep, OpenMode, Opened, Reply, Request};
-use crate::wait::{Progress, Step, Try, WaitKey};
+use crate::wait::{Parked, Progress, Step, Try, WaitKey};
 
 /// An open file.
 #[derive(Clone, Copy, Debug)]
@@ -273,13 +274,24 @@ impl Core {
 
     /// Opens that the master noted may come to nothing: given up, or the name is another inode's by now.
     pub(crate) fn drop_unused_opens(&mut self) {
+        let known = &self.known;
+        self.opens_in_doubt.retain(|ino| known.get(ino).is_some_and(|k| k.open_told && !k.is_open()));
+        if self.opens_in_doubt.is_empty() {
+            return;
+        }
+        let mut may_be_any = false;
+        let mut may_open = FxHashSet::default();
+        for Parked { request, progress, .. } in self.parked.values() {
+            match request {
+                Request::Open { ino, .. } => _ = may_open.insert(*ino),
+                Request::Create { .. } | Request::TmpFile { .. } => may_open.extend(progress.ino),
+                _ => {}
+            }
+            // What is met, or found, is not known before it is there.
+            may_be_any |= matches!(request, Request::Find { .. }) || progress.met_since.is_some();
+        }
         for ino in std::mem::take(&mut self.opens_in_doubt) {
-            let may_open = |request: &Request| match request {
-                Request::Open { ino: wanted, .. } => *wanted == ino,
-                Request::Create { .. } | Request::TmpFile { .. } | Request::Find { .. } => true,
-                _ => false,
-            };
-            if self.parked.values().any(|parked| may_open(&parked.request)) {
+            if may_be_any || may_open.contains(&ino) {
                 self.opens_in_doubt.insert(ino);
             } else {
                 self.drop_unused_open(ino);

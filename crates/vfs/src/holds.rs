@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use meta::{FileKind, FsError};
 use types::{Ino, Micros, Name};
 
-use crate::core::Core;
+use crate::core::{Core, STALE_FINDS_MAX};
 use crate::request::{HandleId, OpenMode, Reply, Request, Taken};
 use crate::wait::{Progress, Step, Try};
 
@@ -84,10 +84,12 @@ impl Core {
         }
     }
 
-    /// Whether a request goes on however often what it finds is gone before it can be held: its kernel walks no third time.
+    /// Whether a request goes on however often another one that it finds is gone before it can be held: its kernel walks no third time.
     pub(crate) fn must_find(&self, request: &Request, progress: &Progress) -> bool {
         let is_last = matches!(request, Request::Find { .. } | Request::Create { taken: Taken::Outwait, .. });
-        is_last && self.clock.now.since(progress.since) < FINDS_FOR
+        // Where names are read anew and lead to one that is gone all the same, there is but damage.
+        let is_race = progress.stale_ino.1 <= STALE_FINDS_MAX + 1;
+        is_last && is_race && self.clock.now.since(progress.since) < FINDS_FOR
     }
 
     fn is_held(&self, parent: Ino, name: &Name, ino: Ino) -> bool {

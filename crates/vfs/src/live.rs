@@ -468,6 +468,15 @@ impl Live {
         }
     }
 
+    /// From where to its end a hole may be made at once, likewise.
+    pub fn punch_from(&self, hole: &Range<u64>, pages_max: usize) -> u64 {
+        let pages = hole.start / Body::PAGE_SPAN..hole.end.div_ceil(Body::PAGE_SPAN);
+        match self.logged_pages.range(pages).rev().nth(pages_max) {
+            Some(page) => page.saturating_add(1).saturating_mul(Body::PAGE_SPAN),
+            None => hole.start,
+        }
+    }
+
     /// Whether all of it was taken by a capture that is on its way to the log.
     pub fn is_captured(&self) -> bool {
         self.captured == self.version

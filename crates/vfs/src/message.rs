@@ -277,6 +277,13 @@ impl Core {
             }
             return;
         };
+        let result = result.map_err(|error| match (error, &shipped.op) {
+            // It was found by a name, which may be another's by now: the kernel is to walk there once more.
+            (FsError::NotFound, Op::SetAttr { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. }) => {
+                FsError::Stale
+            }
+            (error, _) => error,
+        });
         self.take_own_changes(&shipped.op, &changes, shipped.made());
         shipped.names_noted |= !changes.is_empty() && self.note_renamed(&shipped.op);
         self.end_removals(&shipped.removes);

@@ -7,6 +7,7 @@ use types::{Credit, Ino, LockMode, Micros, Name, NameError, OpSeq, ResourceId};
 use wire::{ToMaster, Want};
 
 use crate::cache::{DirCache, Found, KernelHas, LOADED_ALL, OwnCache, Place};
+use crate::content::SEGMENTS_LOW;
 use crate::core::{Core, Link};
 use crate::handles::Handle;
 use crate::known::Known;
@@ -875,10 +876,13 @@ impl Core {
         })
     }
 
+    fn inode_numbers_left(&self) -> u64 {
+        self.inode_numbers.iter().map(|range| range.end - range.start).sum()
+    }
+
     /// The next inode number of this node's own.
     fn take_inode_number(&mut self) -> Try<Ino> {
-        let left: u64 = self.inode_numbers.iter().map(|r| r.end - r.start).sum();
-        if left < RESERVE_BELOW {
+        if self.inode_numbers_left() < RESERVE_BELOW {
             self.ask_numbers();
         }
         let Some(range) = self.inode_numbers.front_mut() else {
@@ -900,7 +904,14 @@ impl Core {
     pub(crate) fn ask_numbers(&mut self) {
         if !self.reserve_asked && self.link == Link::Up {
             self.reserve_asked = true;
-            self.send(ToMaster::Reserve { inodes: RESERVE_INODES, segments: RESERVE_SEGMENTS });
+            let has_segments =
+                self.writer.as_ref().is_some_and(|writer| writer.segments_ready() >= SEGMENTS_LOW);
+            let (inodes, segments) = match (self.inode_numbers_left() >= RESERVE_BELOW, has_segments) {
+                (true, false) => (0, RESERVE_SEGMENTS),
+                (false, true) => (RESERVE_INODES, 0),
+                (true, true) | (false, false) => (RESERVE_INODES, RESERVE_SEGMENTS),
+            };
+            self.send(ToMaster::Reserve { inodes, segments });
         }
     }
 

@@ -10,8 +10,13 @@ use crate::cache::{CachedEntry, KernelHas};
 use crate::core::Core;
 use crate::known::Known;
 use crate::lulls::LullNumber;
-use crate::request::{Attr, Entry, Keep, Reply, Request};
+use crate::request::{Attr, DirSink, Entry, Keep, Reply, Request};
 use crate::wait::{Step, Try};
+
+/// The answer with what there is.
+pub(crate) fn no_more(sink: &mut Box<dyn DirSink>) -> Reply {
+    Reply::Dir(std::mem::replace(sink, Box::new(Taken)))
+}
 
 impl Core {
     /// The sink stays with the request until it is answered: a parked listing starts over.
@@ -132,7 +137,7 @@ impl Core {
             cached.kernel_has = KernelHas::Listing;
         }
         let Request::ReadDir { sink, .. } = request else { return Reply::Error(FsError::Io) };
-        Reply::Dir(std::mem::replace(sink, Box::new(Taken)))
+        no_more(sink)
     }
 
     /// Attributes of an uncovered child if its token is here; the listing does not wait for others.

@@ -338,7 +338,7 @@ impl Core {
         };
         for ino in done.pages.iter().filter(|ino| self.old_content.contains_key(ino)).collect::<Vec<_>>() {
             if !again.contains(ino) && !self.jobs.iter().any(|other| is_later(other, ino)) {
-                self.old_content.remove(ino);
+                self.end_old_content(*ino);
             }
         }
         for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
@@ -368,13 +368,19 @@ impl Core {
             // Given up: who waits has waited long enough. From here on nobody reads by the old right, so these go now.
             for ino in &again {
                 if !self.jobs.iter().any(|other| is_later(other, ino)) {
-                    self.old_content.remove(ino);
+                    self.end_old_content(*ino);
                 }
             }
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
             self.invalidate(Purpose::Alone, list, again);
         }
         self.settle();
+    }
+
+    /// Nobody reads old content any more; nor what was fetched of its extents, which is under no right.
+    fn end_old_content(&mut self, ino: Ino) {
+        self.old_content.remove(&ino);
+        self.drop_pages(ino);
     }
 
     /// Whether pages of `ino` are being taken back by a job that waits for whoever has them locked.

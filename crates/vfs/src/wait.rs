@@ -103,6 +103,8 @@ pub struct Progress {
     pub error: Option<FsError>,
     /// How often an inode that it found by name was gone when it was asked for.
     pub stale_finds: u32,
+    /// The inode that was, and how often in a row it was this one.
+    pub stale_ino: (Option<Ino>, u32),
     /// Since when it meets others' files under the name that it makes.
     pub met_since: Option<Micros>,
     /// Whether what it made is not to be found any more.
@@ -132,6 +134,15 @@ pub struct LockAnswer {
 }
 
 impl Progress {
+    /// Whether what was gone is a directory that the request lists, or names something in.
+    pub fn has_no_place(&self, request: &Request) -> bool {
+        let is_it = |ino: Ino| self.stale_ino.0 == Some(ino);
+        match request {
+            Request::ReadDir { ino, .. } => is_it(*ino),
+            request => request.names().into_iter().any(|(parent, _)| is_it(parent)),
+        }
+    }
+
     /// A request that came at `now` and got this number.
     pub fn new(now: Micros, number: u64) -> Self {
         Self {
@@ -158,6 +169,7 @@ impl Progress {
             glimpse: None,
             error: None,
             stale_finds: 0,
+            stale_ino: (None, 0),
             met_since: None,
             is_gone: false,
             lock: None,

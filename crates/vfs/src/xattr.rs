@@ -119,12 +119,14 @@ impl Core {
     }
 
     fn xattrs(&mut self, ino: Ino, progress: &mut Progress) -> Try<Vec<(Name, Box<[u8]>)>> {
-        if let Some(list) = progress.xattrs.take() {
-            return Ok(list);
-        }
-        match self.attr_half(ino, progress)? {
-            Xattrs::Embedded { list } => Ok(list.to_vec()),
-            Xattrs::Spilled {} => Err(Step::Wait(self.fetch(FetchWhat::Xattrs { ino }))),
+        // An empty list says that they are in the record by now, or that this is gone.
+        let fetched = progress.xattrs.take().filter(|list| !list.is_empty());
+        match (self.attr_half(ino, progress), fetched) {
+            (Ok(Xattrs::Embedded { list }), _) => Ok(list.to_vec()),
+            (Ok(Xattrs::Spilled {}), None) => Err(Step::Wait(self.fetch(FetchWhat::Xattrs { ino }))),
+            // As they were when they were fetched, if the record has gone since.
+            (Ok(Xattrs::Spilled {}) | Err(Step::Wait(_)), Some(list)) => Ok(list),
+            (Err(step), _) => Err(step),
         }
     }
 

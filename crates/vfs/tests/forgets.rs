@@ -144,6 +144,70 @@ fn old_content_is_not_read_after_its_change_is_acknowledged() {
     assert!(core.submit(CLOCK, RequestId(9), read).is_none(), "it is to be asked for");
 }
 
+/// Goal: extents that were fetched for old content are not read by when it is another. Method: another node writes a file with pages of
+/// extents, which is read here while its pages are taken back, and read again when the directory covers it once more.
+#[test]
+fn extents_of_old_content_are_fetched_again() {
+    let paged = |mtime: i64| {
+        let Child::Covered { inode } = entry(OLD, b"").child else { panic!("it is covered") };
+        let body = Body::Paged { mapped_bytes: 1 << 20 };
+        let mtime = Timespec { secs: mtime, nanos: 0 };
+        let content = Content { body, mtime, ..content(64 << 20) };
+        Dirent {
+            child: Child::Covered { inode: Box::new(Inode { content, attr: inode.attr.clone() }).into() },
+            ..entry(OLD, b"")
+        }
+    };
+    let put = |mtime: i64| Change::PutEntry { parent: Ino::ROOT, cookie: cookie(), entry: paged(mtime) };
+    let mut core = reading();
+    let mut acknowledged = 0;
+    let mut settle = |core: &mut Core| {
+        let mut fetched: Vec<u64> = Vec::new();
+        while let Some(output) = core.poll_output() {
+            match output {
+                Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
+                Output::Send(ToMaster::Forgotten { .. }) => acknowledged += 1,
+                Output::Send(ToMaster::Fetch { request, .. }) => fetched.push(request),
+                _ => {}
+            }
+        }
+        fetched
+    };
+    core.handle_message(CLOCK, FromMaster::Forget { seq: 7, changes: vec![put(1)], removed: Vec::new() });
+    settle(&mut core);
+    let read = || Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true, direct: false };
+    assert!(core.submit(CLOCK, RequestId(8), read()).is_none());
+    let before = settle(&mut core);
+    assert_eq!(before.len(), 1);
+    answer(&mut core, before[0]);
+    assert!(settle(&mut core).is_empty());
+    // It is written elsewhere: what was fetched goes, and is fetched once more while the kernel drops its pages.
+    core.handle_message(CLOCK, FromMaster::Forget { seq: 8, changes: split(), removed: vec![OLD] });
+    let (job, _) = taken_back(&mut core).unwrap();
+    assert!(core.submit(CLOCK, RequestId(9), read()).is_none());
+    let meanwhile = settle(&mut core);
+    assert_eq!(meanwhile.len(), 1);
+    answer(&mut core, meanwhile[0]);
+    core.invalidated(CLOCK, job);
+    settle(&mut core);
+    let placed = Change::PutPlacement { ino: OLD, parent: Ino::ROOT, cookie: cookie() };
+    let changes = vec![put(2), placed, Change::DeleteContent { ino: OLD }];
+    core.handle_message(CLOCK, FromMaster::Forget { seq: 9, changes, removed: Vec::new() });
+    settle(&mut core);
+    assert!(core.submit(CLOCK, RequestId(10), read()).is_none(), "they are those of the old content");
+    assert_eq!(settle(&mut core).len(), 1);
+    assert_eq!(acknowledged, 3);
+}
+
+/// There are no extents, as far as the master says.
+fn answer(core: &mut Core, request: u64) {
+    let (xattrs, pages) = Default::default();
+    core.handle_message(
+        CLOCK,
+        FromMaster::Fetched { request, xattrs, pages, pages_to: 64, inodes: 0, error: None },
+    );
+}
+
 /// Goal: nobody begins to write a file while its pages are taken back. A write would have a page locked while it waits for the
 /// token, and whoever has that may be waiting for the page. Method: another node changes the file, and it is opened for writing before
 /// this kernel has dropped its pages.

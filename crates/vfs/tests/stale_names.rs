@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{CLOCK, member, root_grant};
-use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode};
+use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode};
 use types::{Ino, LockMode, Name, ResourceId};
 use vfs::{Output, Reply, Request, RequestId};
 use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
@@ -178,17 +178,56 @@ fn directory(request: u64, ino: Ino, names: &[(&[u8], Ino)]) -> FromMaster {
     FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 1, glimpse: None }
 }
 
+/// Goal: in a directory that another node removed there is nothing: the kernel walks the path once more, and then it is told so at once. Method: the
+/// master knows nothing of the directory.
+#[test]
+fn in_a_directory_that_is_gone_there_is_nothing() {
+    let (parent, name) = (GONE, &b"f"[..]);
+    let asked = [
+        Request::Lookup { parent, name: name.into() },
+        Request::Find { parent, name: name.into(), met: None },
+    ];
+    let mut replies = Vec::new();
+    for request in asked {
+        let mut core = member();
+        let mut reply = core.submit(CLOCK, RequestId(1), request);
+        let mut count = 0;
+        while let Some(output) = core.poll_output() {
+            match output {
+                Output::Reply(_, told) => reply = Some(told),
+                Output::Send(ToMaster::Acquire { request, .. }) => {
+                    count += 1;
+                    let error = Some(FsError::Stale);
+                    let grants = Vec::new();
+                    core.handle_message(
+                        CLOCK,
+                        FromMaster::Acquired { request, error, grants, seen: 0, glimpse: None },
+                    );
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(count, 1);
+        replies.push(reply.unwrap());
+    }
+    let is_so = matches!(replies[..], [Reply::Error(FsError::Stale), Reply::NoEntry(_)]);
+    assert!(is_so, "{replies:?}");
+}
+
 /// Goal: the kernel's second walk finds a file that others replace all the time, however often what it found is gone before it is held;
-/// a first walk ends. Method: the master knows nothing of the inode the first nine times that it is asked.
+/// a first walk ends, and so does a second one where the name leads to nothing for good. Method: the master knows nothing of the inode the first nine
+/// times that it is asked, and tells before it says so that the name has another, or does not.
 #[test]
 fn a_second_walk_goes_on_until_it_holds_what_it_finds() {
     let parent = Ino::ROOT;
     let first = Request::Lookup { parent, name: b"f"[..].into() };
-    let second = Request::Find { parent, name: b"f"[..].into(), met: None };
-    for (request, is_last) in [(first, false), (second, true)] {
+    let second = || Request::Find { parent, name: b"f"[..].into(), met: None };
+    for (request, is_replaced, finds) in
+        [(first, true, false), (second(), true, true), (second(), false, false)]
+    {
         let mut core = member();
         let mut reply = core.submit(CLOCK, RequestId(1), request);
-        let (mut gone, mut held) = (9, 0);
+        let (mut gone, mut held, mut seen) = (0, 0, 0);
         while reply.is_none() {
             let Some(output) = core.poll_output() else { panic!("nothing more to do") };
             let message = match output {
@@ -200,38 +239,57 @@ fn a_second_walk_goes_on_until_it_holds_what_it_finds() {
                     core.invalidated(CLOCK, job);
                     continue;
                 }
+                Output::Send(ToMaster::Release { .. }) => {
+                    seen += 1;
+                    continue;
+                }
                 Output::Send(ToMaster::Acquire { request, want: Want::Directory { .. }, .. }) => {
                     root(request, true)
                 }
-                Output::Send(ToMaster::Acquire { request, .. }) if gone > 0 => {
-                    gone -= 1;
+                Output::Send(ToMaster::Acquire { request, want, .. }) if gone < 9 => {
+                    gone += 1;
+                    if is_replaced {
+                        let changes = vec![put_name(Ino(GONE.0 + gone))];
+                        let forget = FromMaster::Forget { seq: gone, changes, removed: vec![want.ino()] };
+                        core.handle_message(CLOCK, forget);
+                    }
                     let error = Some(FsError::Stale);
-                    FromMaster::Acquired { request, error, grants: Vec::new(), seen: 1, glimpse: None }
+                    FromMaster::Acquired { request, error, grants: Vec::new(), seen, glimpse: None }
                 }
                 Output::Send(ToMaster::Acquire { request, want, .. }) => {
                     let grants = match want {
-                        Want::Attr { ino: GONE } => file_grants(),
+                        Want::Attr { ino } => file_grants(ino),
                         _ => Vec::new(),
                     };
-                    held += u32::from(want == Want::Open { ino: GONE });
-                    FromMaster::Acquired { request, error: None, grants, seen: 1, glimpse: None }
+                    held += u32::from(matches!(want, Want::Open { .. }));
+                    FromMaster::Acquired { request, error: None, grants, seen, glimpse: None }
                 }
                 _ => continue,
             };
             core.handle_message(CLOCK, message);
         }
-        match is_last {
+        match finds {
             true => assert!(matches!(reply, Some(Reply::Entry(_))), "{reply:?}"),
             false => assert!(matches!(reply, Some(Reply::Error(FsError::Stale))), "{reply:?}"),
         }
-        assert_eq!(held, u32::from(is_last));
+        assert_eq!(held, u32::from(finds));
     }
 }
 
-fn file_grants() -> Vec<Grant> {
+fn put_name(ino: Ino) -> Change {
+    let (cookie, _) = Cookie::range_of(CookieKey([9; 16]).hash(b"f"));
+    let child = Child::Own { kind: FileKind::File };
+    Change::PutEntry {
+        parent: Ino::ROOT,
+        cookie,
+        entry: Dirent { name: Name::new(b"f").unwrap(), ino, child },
+    }
+}
+
+fn file_grants(ino: Ino) -> Vec<Grant> {
     [
-        (ResourceId::attr(GONE), GrantData::Attr { attr: common::attr(FileKind::File) }),
-        (ResourceId::file(GONE), GrantData::Content { content: common::content(0) }),
+        (ResourceId::attr(ino), GrantData::Attr { attr: common::attr(FileKind::File) }),
+        (ResourceId::file(ino), GrantData::Content { content: common::content(0) }),
     ]
     .map(|(resource, data)| Grant { resource, mode: LockMode::Pr, data })
     .into()

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
@@ -175,16 +176,94 @@ fn names_that_others_make_and_remove_all_the_time_are_opened_or_not_there() {
             File::open(c.path("replaced")).expect("it is always there");
         }
     };
+    let change = || {
+        let path = c.path("replaced");
+        for n in (0u32..).take_while(|_| is_on()) {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600 + n % 64)).expect("chmod");
+            rustix::fs::setxattr(&path, "user.n", &n.to_ne_bytes(), rustix::fs::XattrFlags::empty())
+                .expect("setxattr");
+            let now = rustix::fs::Timespec { tv_sec: i64::from(n), tv_nsec: 0 };
+            let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
+            rustix::fs::utimensat(rustix::fs::CWD, &path, &times, rustix::fs::AtFlags::empty())
+                .expect("utimensat");
+        }
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| make(&a, true));
         scope.spawn(|| make(&b, false));
         scope.spawn(|| make(&c, true));
         scope.spawn(replace);
         scope.spawn(look);
+        scope.spawn(change);
     });
     // What was held to be opened is given up when the nodes leave, if not before.
     for mount in [c, b, a] {
         mount.unmount(&lab);
     }
     lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+/// Goal: who removes a tree that another removes at the same time is told that it is gone, or nothing, and at once. Method: two nodes remove the same
+/// trees, as `rm -rf` does it, by descriptors of their directories.
+#[test]
+fn a_tree_is_removed_by_two_nodes_at_once() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let (dirs, files) = (20, 60);
+    for dir in 0..dirs {
+        let path = a.path(&format!("tree/{dir}"));
+        fs::create_dir_all(&path).expect("made");
+        for file in 0..files {
+            fs::write(path.join(format!("file{file}")), "content").expect("written");
+        }
+    }
+    let begun = Instant::now();
+    let removed = std::thread::scope(|scope| {
+        let remove = |mount: &Mount| {
+            let mut command = Command::new("rm");
+            command.arg("-rf").arg(mount.path("tree"));
+            scope.spawn(move || command.output().expect("it runs"))
+        };
+        [remove(&a), remove(&b)].map(|remover| remover.join().expect("it ends"))
+    });
+    for output in removed {
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    for mount in [&a, &b] {
+        let looked = fs::symlink_metadata(mount.path("tree"));
+        assert_eq!(looked.expect_err("gone").kind(), ErrorKind::NotFound);
+    }
+    for mount in [b, a] {
+        mount.unmount(&lab);
+    }
+    lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+/// Goal: whoever goes on in a directory that another node removed finds nothing there, as in one that was removed here. Method: by a descriptor of it.
+#[test]
+fn a_directory_that_another_node_removed_is_empty() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(a.path("dir")).expect("made");
+    let names: Vec<String> = (0..100).map(|n| format!("file{n}")).collect();
+    names.iter().for_each(|name| fs::write(a.path("dir").join(name), "").expect("written"));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(a.path("dir"), flags, Mode::empty()).expect("opened");
+    fs::read_dir(a.path("dir")).expect("listed").count();
+    fs::remove_dir_all(b.path("dir")).expect("removed");
+    let begun = Instant::now();
+    for name in &names {
+        let nofollow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let looked = rustix::fs::statat(&dir, name, nofollow).map(drop);
+        assert_eq!(looked, Err(rustix::io::Errno::NOENT), "{name}");
+        let removed = rustix::fs::unlinkat(&dir, name, rustix::fs::AtFlags::empty());
+        assert_eq!(removed, Err(rustix::io::Errno::NOENT), "{name}");
+    }
+    let made = rustix::fs::mkdirat(&dir, "new", Mode::from_raw_mode(0o755));
+    assert_eq!(made, Err(rustix::io::Errno::NOENT));
+    let mut listed = rustix::fs::Dir::read_from(&dir).expect("a directory");
+    let is_dot = |name: &std::ffi::CStr| matches!(name.to_bytes(), b"." | b"..");
+    assert!(listed.all(|entry| is_dot(entry.expect("listed").file_name())), "something is in it");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
