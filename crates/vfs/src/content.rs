@@ -514,7 +514,9 @@ impl Core {
             if let Some(live) = self.live.get_mut(&ino) {
                 live.punch(from..hole.end, now);
             }
-            if let Some(job) = self.flush(&[ino]) {
+            let job = self.flush(&[ino]);
+            self.refuse_unstored(ino)?;
+            if let Some(job) = job {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }

@@ -28,7 +28,7 @@ use crate::pages::Pages;
 use crate::readdir::no_more;
 use crate::request::{HandleId, Interrupt, Keep, Reply, Request, RequestId};
 use crate::revoke::{InvalidateJob, Release};
-use crate::wait::{Parked, Progress, Step, WaitKey};
+use crate::wait::{Parked, Progress, Ship, Step, WaitKey};
 
 /// A node's core. One lock of the driver's stands around it.
 pub struct Core {
@@ -658,7 +658,8 @@ impl Core {
     fn attempt(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
         if let Some(error) = progress.error.take() {
             // Another node removed what the name stood for; the forget that says so came before this answer.
-            if error == FsError::Stale && progress.has_no_place(request) {
+            let is_done = matches!(progress.ship, Some(Ship::Answered(Ok(_))));
+            if error == FsError::Stale && !is_done && progress.has_no_place(request) {
                 return self.refuse_gone(request);
             }
             let finds_again = error == FsError::Stale

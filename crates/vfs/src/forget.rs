@@ -291,7 +291,8 @@ impl Core {
         match (old, new.covered()) {
             (Some(old), Some(new)) => old.content != new.content,
             (None, Some(_)) | (Some(_), None) => true,
-            (None, None) => matches!(self.place(new.ino), Place::Covered(..)),
+            // Of one that is nowhere here the kernel may have pages of when it was.
+            (None, None) => !matches!(self.place(new.ino), Place::Own),
         }
     }
 

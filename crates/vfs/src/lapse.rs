@@ -184,7 +184,26 @@ impl Core {
             known.note_attr_gone();
         }
         inos.retain(|ino| self.known.get(ino).is_some_and(|known| known.pages_out));
+        if !stays_noted {
+            // Answers on their way may have some name last for long again, and nothing is known of them afterwards.
+            list.push(Invalidation::Names {});
+        }
         self.invalidate_changed(purpose, list, inos, true);
+    }
+
+    /// A request that was done is answered with an error all the same: its kernel has nothing to close or to forget.
+    fn undo_unanswered(&mut self, done: Option<Reply>) {
+        let entry = match done {
+            Some(Reply::Created(entry, opened)) => {
+                if let Some(handle) = self.handles.remove(&opened.handle) {
+                    self.close_handle(handle);
+                }
+                entry
+            }
+            Some(Reply::Entry(entry)) => entry,
+            _ => return,
+        };
+        self.forget(entry.attr.ino, 1);
     }
 
     /// The membership has ended: drops what only it made right, counts what is lost, and has the kernel's caches
@@ -211,6 +230,7 @@ impl Core {
                 self.waiting.entry(WaitKey::Member).or_default().insert(id);
                 self.parked.insert(id, parked);
             } else {
+                self.undo_unanswered(parked.progress.done.take());
                 self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Io)));
             }
         }

@@ -217,7 +217,8 @@ impl WriteLog {
 
     /// Takes in that batches up to `seq` are durable.
     pub fn on_durable(&mut self, seq: BatchSeq) {
-        self.durable = self.durable.max(seq);
+        // None that was not made can be.
+        self.durable = self.durable.max(seq.min(self.last));
         while let Some(front) = self.sealed.front()
             && front.seq <= self.durable
         {

@@ -1,7 +1,7 @@
 //! Messages from the master.
 
 use meta::{Change, FsError, Op, OpReply};
-use types::{BatchSeq, Ino, LockMode, Name, OpSeq, ResourceId, SegmentId};
+use types::{BatchSeq, Ino, LockMode, Name, NodeId, OpSeq, ResourceId, SegmentId};
 use wire::{FetchWhat, FromMaster, Grant, ToMaster};
 
 use crate::cache::Place;
@@ -15,7 +15,11 @@ impl Core {
     /// Takes in one message. Messages of one connection must come in the order they were sent.
     pub fn handle_message(&mut self, clock: Clock, message: FromMaster) {
         self.clock = clock;
-        if matches!(self.link, Link::Ending | Link::Lost) {
+        let begins_or_ends = matches!(
+            message,
+            FromMaster::Welcome { .. } | FromMaster::Refused { .. } | FromMaster::Ended { .. }
+        );
+        if matches!(self.link, Link::Ending | Link::Lost) || self.me == NodeId(0) && !begins_or_ends {
             // Of a membership that is over: what it grants would outlive it.
             return;
         }

@@ -330,6 +330,10 @@ impl Core {
     /// The entry of a name just made for an inode, for the kernel. Others may have removed it since, and given it to
     /// something else.
     fn made_entry(&mut self, parent: Ino, name: &Name, ino: Ino, progress: &mut Progress) -> Try<Entry> {
+        // In a directory that is gone it is found no more, and was made all the same.
+        if progress.stale_ino.0 == Some(parent) {
+            return self.own_entry(ino, progress);
+        }
         match self.try_lookup(parent, name.as_bytes())? {
             Reply::Entry(entry) if entry.attr.ino == ino => return Ok(entry),
             Reply::Entry(other) => self.forget(other.attr.ino, 1),

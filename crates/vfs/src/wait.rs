@@ -111,6 +111,8 @@ pub struct Progress {
     pub is_gone: bool,
     /// Its lock request and the answer.
     pub lock: Option<(u64, Option<LockAnswer>)>,
+    /// How often there were none where the record says that there are.
+    pub empty_fetches: u32,
     /// Fetched attributes.
     pub xattrs: Option<Vec<(types::Name, Box<[u8]>)>>,
 }
@@ -173,6 +175,7 @@ impl Progress {
             met_since: None,
             is_gone: false,
             lock: None,
+            empty_fetches: 0,
             xattrs: None,
         }
     }

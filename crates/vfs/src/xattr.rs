@@ -120,9 +120,15 @@ impl Core {
 
     fn xattrs(&mut self, ino: Ino, progress: &mut Progress) -> Try<Vec<(Name, Box<[u8]>)>> {
         // An empty list says that they are in the record by now, or that this is gone.
-        let fetched = progress.xattrs.take().filter(|list| !list.is_empty());
+        let fetched = progress.xattrs.take();
+        progress.empty_fetches += u32::from(fetched.as_ref().is_some_and(Vec::is_empty));
+        let fetched = fetched.filter(|list| !list.is_empty());
         match (self.attr_half(ino, progress), fetched) {
             (Ok(Xattrs::Embedded { list }), _) => Ok(list.to_vec()),
+            (Ok(Xattrs::Spilled {}), None) if progress.empty_fetches > EMPTY_FETCHES_MAX => {
+                log::error!("metadata: the list of extended attributes of ino {ino} is missing");
+                Err(FsError::Io.into())
+            }
             (Ok(Xattrs::Spilled {}), None) => Err(Step::Wait(self.fetch(FetchWhat::Xattrs { ino }))),
             // As they were when they were fetched, if the record has gone since.
             (Ok(Xattrs::Spilled {}) | Err(Step::Wait(_)), Some(list)) => Ok(list),
@@ -178,3 +184,6 @@ impl Core {
 }
 
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+
+/// Lists that have moved into the record each time that they were asked for, and out of it again: then they are not there at all.
+const EMPTY_FETCHES_MAX: u32 = 8;
