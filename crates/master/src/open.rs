@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use chunk::SegmentStore;
 use kv::{Batch, Engine};
 use lock::MasterTable;
-use meta::{CookieKey, Key};
+use meta::{CookieKey, Key, SegmentRecord};
 use obs::Metrics;
-use types::{Epoch, Micros, NodeId, Timespec};
+use types::{Epoch, Micros, NodeId, SegmentId, Timespec};
 
 use crate::app_locks::AppLocks;
-use crate::commit::own_write;
+use crate::commit::{OwnWrite, own_write};
 use crate::error::MasterError;
 use crate::record::VolumeRecord;
 use crate::state::{Clock, Config, Master};
@@ -58,16 +59,7 @@ impl Master {
             log::error!("metadata: {damage}");
             MasterError::Damaged { what: "the record", source: None }
         })?;
-        // Metadata of an earlier day, loaded or copied back: what was numbered since must not be given out again.
-        let greatest =
-            config.store.list().map_err(MasterError::Segments)?.last().map_or(0, |(segment, _)| segment.0);
-        if greatest >= volume.next_segment {
-            log::warn!(
-                "segments {} to {greatest} are newer than the metadata, and nobody's",
-                volume.next_segment
-            );
-            volume.next_segment = greatest.saturating_add(1);
-        }
+        let mut own = spare_newer_segments(&*config.store, &mut volume)?;
         volume.epoch = Epoch(volume.epoch.0 + 1);
         // Until all members of the old master have come or ended.
         volume.lease = volume.lease.max(config.lease).min(VolumeRecord::LEASE_MAX);
@@ -122,7 +114,7 @@ impl Master {
             outputs: VecDeque::new(),
         };
         master.load_limits()?;
-        let own = vec![own_write(Key::Volume, &master.volume)];
+        own.push(own_write(Key::Volume, &master.volume));
         master.commit(NodeId(0), &[], own)?;
         master.engine.sync().and_then(|_| master.engine.settle())?;
         let members = master.stored_members()?;
@@ -132,6 +124,29 @@ impl Master {
         master.settle();
         Ok(master)
     }
+}
+
+/// Metadata of an earlier day, loaded or copied back, know nothing of segments that were numbered since. Their numbers must not be given out again; and
+/// what is in them may be wanted once more, with newer metadata: they stay until they are counted.
+fn spare_newer_segments(
+    store: &dyn SegmentStore,
+    volume: &mut VolumeRecord,
+) -> Result<Vec<OwnWrite>, MasterError> {
+    let listed = store.list().map_err(MasterError::Segments)?;
+    let newer: Vec<SegmentId> = listed
+        .into_iter()
+        .map(|(segment, _)| segment)
+        .filter(|segment| segment.0 >= volume.next_segment)
+        .collect();
+    let Some(last) = newer.last() else { return Ok(Vec::new()) };
+    log::warn!(
+        "{} segments, up to {last}, are newer than the metadata: they are kept, and their numbers not used again, until `holdfast fsck --repair` finds \
+         whether anything names them",
+        newer.len()
+    );
+    volume.next_segment = last.0.saturating_add(1);
+    let uncounted = SegmentRecord { writer: NodeId(0), live_bytes: SegmentRecord::UNCOUNTED };
+    Ok(newer.into_iter().map(|segment| own_write(Key::Segment(segment), &uncounted)).collect())
 }
 
 /// Numbers below are kept for the root and whatever else may once have a fixed one.

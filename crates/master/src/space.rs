@@ -64,6 +64,10 @@ impl Master {
         self.look_again();
         if live_bytes > 0 {
             self.space.empty.remove(&segment);
+            // A copy of its bytes came. If it is emptied once more, that is to be durable by itself before it goes.
+            if let Some(round) = self.space.round.as_mut().filter(|round| !round.is_ordered) {
+                round.list.retain(|of| *of != segment);
+            }
         } else if self.space.empty.insert(segment) {
             self.call_round(PAUSE_ROUND);
         }
@@ -195,13 +199,6 @@ impl Master {
             return;
         }
         round.is_ordered = true;
-        let empty = &self.space.empty;
-        round.list.retain(|segment| {
-            if !empty.contains(segment) {
-                log::error!("segment {segment} was named again after nobody needed it; it stays");
-            }
-            empty.contains(segment)
-        });
         self.outputs.push_back(Output::DeleteSegments { list: round.list.clone() });
     }
 

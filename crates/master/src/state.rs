@@ -584,13 +584,14 @@ fn is_deferred(message: &ToMaster) -> bool {
         | ToMaster::Ship { .. }
         | ToMaster::AskCredit { .. }
         | ToMaster::Lock { .. }
-        | ToMaster::CancelLock { .. }
-        | ToMaster::Closed { .. } => true,
+        | ToMaster::CancelLock { .. } => true,
         ToMaster::Hello { .. }
         | ToMaster::Ping { .. }
         | ToMaster::Batch { .. }
         | ToMaster::BatchPart { .. }
         | ToMaster::Release { .. }
+        // What is open is told by releases as well: a close must not be heard after one that says that it is open again.
+        | ToMaster::Closed { .. }
         | ToMaster::Forgotten { .. }
         | ToMaster::Glimpsed { .. }
         | ToMaster::Reserve { .. }

@@ -50,6 +50,28 @@ fn a_disowned_empty_segment_goes_after_every_member_passed_the_barrier() {
     assert_eq!(barriers(&rig.wait()), []);
 }
 
+/// Goal: a loss of power does not bring back what names a segment that is gone. Method: while a member has yet to pass the barrier a copy names it once
+/// more, and is gone again.
+#[test]
+fn a_segment_that_is_emptied_twice_waits_for_a_barrier_of_its_own() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    let segment = rig.reserve(A, 4);
+    rig.add_live(A, 1, segment, 500);
+    rig.add_live(A, 2, segment, -500);
+    rig.tell(A, ToMaster::Disown { segments: vec![segment] });
+    let sent = barriers(&rig.wait());
+    let [(A, seq, _)] = sent[..] else { panic!("{sent:?}") };
+    rig.add_live(A, 3, segment, 500);
+    rig.add_live(A, 4, segment, -500);
+    assert_eq!(deleted(&rig.tell(A, ToMaster::Barriered { seq })), []);
+    rig.master.segments_deleted(rig.clock(), &[]);
+    let sent = barriers(&rig.wait());
+    let [(A, seq, ref list)] = sent[..] else { panic!("{sent:?}") };
+    assert_eq!(list[..], [segment]);
+    assert_eq!(deleted(&rig.tell(A, ToMaster::Barriered { seq })), [segment]);
+}
+
 #[test]
 fn a_segment_with_live_bytes_stays_and_goes_once_they_are_gone() {
     let mut rig = Rig::new();

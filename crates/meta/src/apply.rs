@@ -23,7 +23,7 @@ pub type Write = (Vec<u8>, Option<Vec<u8>>);
 pub struct Applied {
     /// In key order, each key once.
     pub writes: Vec<Write>,
-    /// Sums that fell below zero and were kept there, what could not be read of what they add to, and deleted extent pages that could not
+    /// Sums that fell below zero, what could not be read of what they add to, and deleted extent pages that could not
     /// be read, whose space is lost until a check. Worth a warning, no reason to refuse: whoever made a change cannot take it back.
     pub damage: Vec<Damage>,
 }
@@ -150,15 +150,15 @@ impl<S: StoreRead> Applier<'_, S> {
     /// Adds to the volume's totals and to the accounts. An account that uses nothing has no record.
     fn add_usage(&mut self, charge: Charge, bytes: i64, inodes: i64) -> Result<(), ReadFailure> {
         if let Some(old) = self.read_sum(Key::Totals, Totals::default())? {
-            let bytes = self.add(Key::Totals, old.bytes, bytes);
-            let inodes = self.add(Key::Totals, old.inodes, inodes);
+            let bytes = self.add(Key::Totals, old.bytes, bytes).unwrap_or(0);
+            let inodes = self.add(Key::Totals, old.inodes, inodes).unwrap_or(0);
             self.put(Key::Totals, &Totals { bytes, inodes });
         }
         for account in charge.accounts() {
             let key = Key::Usage(account);
             let Some(old) = self.read_sum(key, UsageRecord::default())? else { continue };
-            let bytes = self.add(key, old.bytes, bytes);
-            let inodes = self.add(key, old.inodes, inodes);
+            let bytes = self.add(key, old.bytes, bytes).unwrap_or(0);
+            let inodes = self.add(key, old.inodes, inodes).unwrap_or(0);
             match (bytes, inodes) {
                 (0, 0) => self.delete(key),
                 _ => self.put(key, &UsageRecord { bytes, inodes }),
@@ -234,28 +234,37 @@ impl<S: StoreRead> Applier<'_, S> {
                 Err(ReadFailure::Store(failure)) if failure.is_damage() => {
                     let failed: Result<(), _> = Err(ReadFailure::Store(failure));
                     self.unless_damaged(&key.to_vec(), failed)?;
-                    self.put(key, &SegmentRecord { writer: self.writer, live_bytes: FULL });
+                    self.put(
+                        key,
+                        &SegmentRecord { writer: self.writer, live_bytes: SegmentRecord::UNCOUNTED },
+                    );
                     continue;
                 }
                 read => self.unless_damaged(&key.to_vec(), read)?,
             };
-            let new = SegmentRecord { writer: self.writer, live_bytes: 0 };
-            let Some(record) = record.map(|record| record.unwrap_or(new)) else { continue };
-            let live_bytes = self.add(key, record.live_bytes, bytes);
-            self.put(key, &SegmentRecord { live_bytes, ..record });
+            let Some(record) = record else { continue };
+            let was_there = record.is_some();
+            let record = record.unwrap_or(SegmentRecord { writer: self.writer, live_bytes: 0 });
+            match self.add(key, record.live_bytes, bytes) {
+                // What was counted wrong is not taken for empty, and deleted.
+                None if was_there => {
+                    self.put(key, &SegmentRecord { live_bytes: SegmentRecord::UNCOUNTED, ..record });
+                }
+                None => {}
+                Some(live_bytes) => self.put(key, &SegmentRecord { live_bytes, ..record }),
+            }
         }
         Ok(())
     }
 
-    /// Adds and stays at zero or above.
-    fn add(&mut self, key: Key, old: u64, delta: i64) -> u64 {
+    /// Adds; `None`, and a word about it, if that is less than nothing.
+    fn add(&mut self, key: Key, old: u64, delta: i64) -> Option<u64> {
         match old.checked_add_signed(delta) {
-            Some(sum) => sum,
-            None if delta > 0 => u64::MAX,
+            Some(sum) => Some(sum),
+            None if delta > 0 => Some(u64::MAX),
             None => {
                 self.damage.push(Damage::Underflow { key: key.into() });
-                // What was counted wrong is not taken for empty, and deleted.
-                if matches!(key, Key::Segment(_)) { FULL } else { 0 }
+                None
             }
         }
     }
@@ -301,9 +310,5 @@ impl<S: StoreRead> Applier<'_, S> {
         Ok(pages)
     }
 }
-
-/// What a segment's live bytes count as that are not known: of whatever is taken away something is left. Copies count once each, so that may be more than
-/// is there.
-const FULL: u64 = i64::MAX as u64;
 /// Extent pages read at once.
 const SCAN_CHUNK: usize = 64;

@@ -84,7 +84,7 @@ pub enum Damage {
         /// Where the named one is.
         key: KeyText,
     },
-    /// A sum would have fallen below zero; it stays at zero.
+    /// A sum would have fallen below zero; it stays at zero, or counts as unknown where it is a segment's.
     #[error("sum {key} fell below zero")]
     Underflow {
         /// Where.

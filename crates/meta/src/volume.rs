@@ -64,6 +64,11 @@ pub struct SegmentRecord {
 
 codec_struct!(SegmentRecord { writer, live_bytes });
 
+impl SegmentRecord {
+    /// Live bytes of a segment of which nobody knows how many there are: more than it holds, so that it is kept until a check counts them.
+    pub const UNCOUNTED: u64 = i64::MAX as u64;
+}
+
 /// Bytes of a segment that may not be durable there yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoRecord {

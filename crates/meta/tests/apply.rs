@@ -95,9 +95,13 @@ fn an_empty_page_and_an_empty_list_remove_their_keys() {
 fn a_sum_below_zero_is_told_and_its_segment_not_taken_for_empty() {
     let applied = apply(&[add_live(-1)], &MapStore::default(), NodeId(9)).unwrap();
     assert_eq!(applied.damage, [Damage::Underflow { key: Key::Segment(SEGMENT).into() }]);
+    assert_eq!(applied.writes, [], "none is made of one that is not there");
+    let mut store = MapStore::default();
+    store.apply(&[add_live(10)]);
+    let applied = apply(&[add_live(-11)], &store, NodeId(9)).unwrap();
     let (key, value) = &applied.writes[0];
     let record: SegmentRecord = value_decode(key, value.as_ref().unwrap()).unwrap();
-    assert_eq!(record, SegmentRecord { writer: NodeId(9), live_bytes: i64::MAX as u64 });
+    assert_eq!(record.live_bytes, SegmentRecord::UNCOUNTED);
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub enum NodeError {
     },
     /// They were emptied, or what they are on is not mounted: new content would go where it is not seen afterwards.
     #[error(
-        "no segment is in {}, but files have content in segments: mount what they are on; `holdfast fsck --data` tells whose content is missing",
+        "no segment is in {}, but files have content in segments: mount what they are on; if they are lost, `holdfast fsck --data` tells whose content that was, and `--repair` counts anew",
         segments.display()
     )]
     SegmentsMissing {

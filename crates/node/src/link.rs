@@ -256,6 +256,7 @@ fn may_pass(error: &NodeError) -> bool {
         NodeError::MasterSilent { .. }
         | NodeError::CalledOff
         | NodeError::Io { .. }
+        | NodeError::SegmentsMissing { .. }
         | NodeError::Master(master::MasterError::Segments(_)) => return true,
         NodeError::Volume(error) => {
             return matches!(error, volume::VolumeError::Io { .. } | volume::VolumeError::NoSpace { .. });
@@ -272,7 +273,6 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::Rings(_)
         | NodeError::Segments(_)
         | NodeError::MetadataMissing { .. }
-        | NodeError::SegmentsMissing { .. }
         | NodeError::Refused { .. }
         | NodeError::Lost { .. }
         | NodeError::LostBefore { .. }

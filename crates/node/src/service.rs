@@ -717,7 +717,7 @@ fn refuse_missing_segments(
     volume: &Volume,
     store: &dyn SegmentStore,
 ) -> Result<(), NodeError> {
-    if !store.list()?.is_empty() {
+    if !store.list().map_err(MasterError::Segments)?.is_empty() {
         return Ok(());
     }
     let (start, end) = Key::range_of_kind(KeyKind::Segment);

@@ -186,6 +186,9 @@ fn an_older_dump_is_loaded_and_written_on() {
         assert_eq!(fs::read(a.path(name)).unwrap(), [name.as_bytes()[0]; 300_000]);
     }
     assert!(!a.path("later0").exists());
+    // With newer metadata what is in them would be wanted.
+    let newer = fs::read_dir(scratch.open().segments_dir()).unwrap().count();
+    assert!(newer > 5, "{newer} segments");
     a.unmount().unwrap();
 
     let segments = scratch.open().segments_dir();
