@@ -664,6 +664,15 @@ mod tests {
         answering(100, during);
     }
 
+    /// Whether it steps back for an answer: not always for the first, as it may be kept from its CPU between two, which ends the burst.
+    fn steps_back() -> bool {
+        let mut is_back = false;
+        for _ in 0..20 {
+            serve(|| is_back |= policy() == SCHED_IDLE);
+        }
+        is_back
+    }
+
     fn spin(how_long: Duration) {
         let until = Instant::now() + how_long;
         while Instant::now() < until {
@@ -783,13 +792,13 @@ mod tests {
             (0..RESCUES_MAX).for_each(|_| serve(wait_for_help));
             serve(|| assert_eq!(policy(), SCHED_OTHER, "it does without"));
             spin(PLAIN_MIN);
-            serve(|| assert_eq!(policy(), SCHED_IDLE, "another try"));
+            assert!(steps_back(), "another try");
             (0..RESCUES_MAX).for_each(|_| serve(wait_for_help));
             serve(|| assert_eq!(policy(), SCHED_OTHER, "it does without"));
             spin(PLAIN_MIN);
             serve(|| assert_eq!(policy(), SCHED_OTHER, "for longer now"));
             spin(PLAIN_MIN);
-            serve(|| assert_eq!(policy(), SCHED_IDLE, "another try"));
+            assert!(steps_back(), "another try");
         });
     }
 

@@ -91,6 +91,7 @@ impl Crew {
             writeln!(worker.input, "{}", task.to_line()).map_err(|_| BenchError::WorkerEnded)?;
         }
         let mut outcomes: Vec<Option<Outcome>> = vec![None; dirs.len()];
+        let mut unsupported = None;
         while outcomes.iter().any(Option::is_none) {
             let heard = match limit {
                 Some(limit) => self.heard.recv_timeout(limit + PATIENCE),
@@ -102,13 +103,14 @@ impl Crew {
                     return Err(BenchError::Stuck { dir: dirs[stuck].clone(), seconds: PATIENCE.as_secs() });
                 }
                 Ok(Heard::Outcome(number, outcome)) => {
-                    if let Some(error) = outcome.error {
-                        let is_unsupported = outcome.is_unsupported;
-                        return Err(BenchError::Call {
-                            dir: dirs[number].clone(),
-                            what: error,
-                            is_unsupported,
-                        });
+                    if let Some(what) = outcome.error.clone() {
+                        let (dir, is_unsupported) = (dirs[number].clone(), outcome.is_unsupported);
+                        let error = BenchError::Call { dir, what, is_unsupported };
+                        if !is_unsupported {
+                            return Err(error);
+                        }
+                        // The crew goes on after that: the others are to have ended.
+                        unsupported.get_or_insert(error);
                     }
                     outcomes[number] = Some(outcome);
                 }
@@ -116,7 +118,10 @@ impl Crew {
                 Ok(Heard::Ended) | Err(_) => return Err(BenchError::WorkerEnded),
             }
         }
-        Ok(Done::of(&outcomes.into_iter().flatten().collect::<Vec<_>>()))
+        match unsupported {
+            Some(error) => Err(error),
+            None => Ok(Done::of(&outcomes.into_iter().flatten().collect::<Vec<_>>())),
+        }
     }
 }
 
