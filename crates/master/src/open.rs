@@ -132,16 +132,18 @@ fn spare_newer_segments(
     store: &dyn SegmentStore,
     volume: &mut VolumeRecord,
 ) -> Result<Vec<OwnWrite>, MasterError> {
-    let listed = store.list().map_err(MasterError::Segments)?;
-    let newer: Vec<SegmentId> = listed
-        .into_iter()
-        .map(|(segment, _)| segment)
-        .filter(|segment| segment.0 >= volume.next_segment)
-        .collect();
+    let listed = store.list().map_err(MasterError::Segments)?.into_iter().map(|(segment, _)| segment);
+    let newer: Vec<SegmentId> = listed.filter(|segment| segment.0 >= volume.next_segment).collect();
+    // Nobody has written so many: it only has such a name.
+    let (newer, strays): (Vec<_>, Vec<_>) =
+        newer.into_iter().partition(|segment| segment.0 < VolumeRecord::NUMBER_MAX / 2);
+    for stray in strays {
+        log::error!("segment {stray} is none of this volume's; it is left alone");
+    }
     let Some(last) = newer.last() else { return Ok(Vec::new()) };
     log::warn!(
-        "{} segments, up to {last}, are newer than the metadata: they are kept, and their numbers not used again, until `holdfast fsck --repair` finds \
-         whether anything names them",
+        "{} segments, up to {last}, are newer than the metadata: they are kept, and their numbers not used again. `holdfast fsck --repair` \
+         deletes those that nothing names: load newer metadata first if what is in them is wanted",
         newer.len()
     );
     volume.next_segment = last.0.saturating_add(1);

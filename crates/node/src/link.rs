@@ -256,7 +256,6 @@ fn may_pass(error: &NodeError) -> bool {
         NodeError::MasterSilent { .. }
         | NodeError::CalledOff
         | NodeError::Io { .. }
-        | NodeError::SegmentsMissing { .. }
         | NodeError::Master(master::MasterError::Segments(_)) => return true,
         NodeError::Volume(error) => {
             return matches!(error, volume::VolumeError::Io { .. } | volume::VolumeError::NoSpace { .. });
@@ -273,6 +272,8 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::Rings(_)
         | NodeError::Segments(_)
         | NodeError::MetadataMissing { .. }
+        // What is mounted there later this node would not see: it has the directory open.
+        | NodeError::SegmentsMissing { .. }
         | NodeError::Refused { .. }
         | NodeError::Lost { .. }
         | NodeError::LostBefore { .. }

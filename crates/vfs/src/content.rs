@@ -514,10 +514,12 @@ impl Core {
             if let Some(live) = self.live.get_mut(&ino) {
                 live.punch(from..hole.end, now);
             }
-            let job = self.flush(&[ino]);
-            self.refuse_unstored(ino)?;
-            if let Some(job) = job {
+            if let Some(job) = self.flush(&[ino]) {
                 return Err(Step::Wait(WaitKey::Flush(job)));
+            }
+            // Where there is no room for what is newer, all of the hole may make some.
+            if self.unstored(ino) != Some(FsError::NoSpace) {
+                self.refuse_unstored(ino)?;
             }
         }
         let Some(live) = self.live.get_mut(&ino) else { return Err(FsError::Io.into()) };
