@@ -34,7 +34,7 @@ pub(crate) struct Quota {
     recalls: BTreeMap<(Account, NodeId, u64), Amount>,
     /// Inodes without a name whose removal waits for tokens: what they use falls free at once.
     reclaiming: BTreeSet<Ino>,
-    /// What was granted beyond limits since this master began.
+    /// What was granted beyond limits since this master began, or by those before as far as it was told.
     forced: BTreeMap<Account, Amount>,
 }
 
@@ -208,7 +208,7 @@ impl Master {
     }
 
     /// Accounts that could use more than their hard limits, though nobody was granted anything beyond them. For checks of a volume whose
-    /// limits are older than anything that they limit.
+    /// limits are older than anything that they limit, by a master that [knows](Self::note_granted_beyond) what others granted before.
     pub fn overdrawn(&self) -> Vec<String> {
         if self.recovering {
             return Vec::new();
@@ -229,6 +229,24 @@ impl Master {
             }
         }
         faults
+    }
+
+    /// What was granted beyond limits, for checks: it may be in use for as long as there is anything.
+    pub fn granted_beyond(&self) -> Vec<Credit> {
+        let credit = |(account, amount): (&Account, &Amount)| Credit {
+            account: *account,
+            bytes: amount.bytes,
+            inodes: amount.inodes,
+        };
+        self.quota.forced.iter().map(credit).collect()
+    }
+
+    /// Tells a new master what those before it granted beyond limits, for [`overdrawn`](Self::overdrawn) alone.
+    pub fn note_granted_beyond(&mut self, earlier: &[Credit]) {
+        for credit in earlier {
+            let forced = self.quota.forced.entry(credit.account).or_default();
+            *forced = forced.plus(Amount::of(credit));
+        }
     }
 
     /// Credit that a member has, but for accounts of which it has none.
@@ -253,10 +271,8 @@ impl Master {
     pub(crate) fn on_ask_credit(&mut self, node: NodeId, want: Credit, now: Timespec, force: bool) {
         self.quota.asks.retain(|ask| ask.node != node || ask.want.account != want.account);
         if force {
-            let amount = Amount::of(&want);
-            let forced = self.quota.forced.entry(want.account).or_default();
-            *forced = forced.plus(amount);
-            return self.grant_credit(node, want.account, amount, false);
+            self.note_granted_beyond(&[want]);
+            return self.grant_credit(node, want.account, Amount::of(&want), false);
         }
         self.quota.asks.push(Ask { node, want, now, recall: None });
         self.serve_asks(want.account);

@@ -5,8 +5,9 @@
 //! membership ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use fuse::mount::Mount;
 use parking_lot::Mutex;
 
 /// Calls into a core, or does a thread's work; a panic ends the process.
@@ -14,8 +15,8 @@ pub(crate) fn guarded<T>(what: &str, call: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         log::error!("defect in {what}; the node stops to protect the volume");
         // A thread that waits in the kernel for an answer of ours would keep the process from ending.
-        for mountpoint in MOUNTPOINTS.lock().iter() {
-            if let Err(error) = fuse::mount::abort_at(mountpoint) {
+        for mount in MOUNTS.lock().iter() {
+            if let Err(error) = mount.abort() {
                 log::error!("{error}");
             }
         }
@@ -25,26 +26,23 @@ pub(crate) fn guarded<T>(what: &str, call: impl FnOnce() -> T) -> T {
 
 /// A mount whose connection is to be aborted when the process stops. Dropping it takes it off the list.
 #[derive(Debug)]
-pub(crate) struct Listed(PathBuf);
+pub(crate) struct Listed(Arc<Mount>);
 
 impl Listed {
-    pub fn new(mountpoint: &Path) -> Self {
-        MOUNTPOINTS.lock().push(mountpoint.to_owned());
-        Self(mountpoint.to_owned())
+    pub fn new(mount: &Arc<Mount>) -> Self {
+        MOUNTS.lock().push(Arc::clone(mount));
+        Self(Arc::clone(mount))
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let mut mountpoints = MOUNTPOINTS.lock();
-        if let Some(index) = mountpoints.iter().position(|listed| *listed == self.0) {
-            mountpoints.swap_remove(index);
-        }
+        MOUNTS.lock().retain(|listed| !Arc::ptr_eq(listed, &self.0));
     }
 }
 
 /// One per node in this process: a stop ends them all.
-static MOUNTPOINTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static MOUNTS: Mutex<Vec<Arc<Mount>>> = Mutex::new(Vec::new());
 
 /// EX_SOFTWARE of sysexits(3).
 const EXIT_DEFECT: i32 = 70;

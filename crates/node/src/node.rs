@@ -211,7 +211,7 @@ impl Node {
         device: OwnedFd,
         link: &Arc<Link>,
     ) -> Result<Mounted, NodeError> {
-        let listed = Listed::new(mount.mountpoint());
+        let listed = Listed::new(mount);
         let lowers = fuse::mount::may_look();
         let config = adapter::session_config(true, lowers, self.shell.options.rings());
         let mut session = Session::start(device, &config)?;

@@ -33,7 +33,8 @@ impl UtabLine {
 
     fn add_in(dir: &Path, volume: &Path, mountpoint: &Path, minor: u32) -> Option<Self> {
         let (source, target) = (escape(volume), escape(mountpoint));
-        let line = format!("SRC={source} TARGET={target} ROOT=/ {OPTIONS}{DEVICE}{minor}\n");
+        let pid = std::process::id();
+        let line = format!("SRC={source} TARGET={target} ROOT=/ {OPTIONS}{DEVICE}{minor}{PID}{pid}\n");
         let mounted = mounted_targets();
         let is_kept = |line: &str| is_of_others(line, &target, &mounted);
         match change(dir, is_kept, &line) {
@@ -122,8 +123,10 @@ fn escape(path: &Path) -> String {
 
 const DIR: &str = "/run/mount";
 const OPTIONS: &str = "OPTS=uhelper=holdfast";
-/// The device number of the mount, which tells our line from that of another mount at the same place.
+/// The device number of the mount and the process that serves it, which tell our line from that of another mount at the same place: that may
+/// have the number again.
 const DEVICE: &str = ",x-holdfast.device=0:";
+const PID: &str = ",x-holdfast.pid=";
 
 #[cfg(test)]
 mod tests {
@@ -143,7 +146,8 @@ mod tests {
         let table = || fs::read_to_string(dir.join("utab")).unwrap();
         let ours = |minor: u32| {
             format!(
-                "SRC=/srv/my\\040vol TARGET=/m ROOT=/ OPTS=uhelper=holdfast,x-holdfast.device=0:{minor}\n"
+                "SRC=/srv/my\\040vol TARGET=/m ROOT=/ OPTS=uhelper=holdfast,x-holdfast.device=0:{minor},x-holdfast.pid={}\n",
+                std::process::id()
             )
         };
         let line = add(52);

@@ -128,6 +128,8 @@ pub struct Cluster {
     disk: MemDisk,
     store: MemStore,
     master: Option<Master>,
+    /// What masters before this one granted beyond limits.
+    granted_beyond: Vec<types::Credit>,
     master_syncs: VecDeque<u64>,
     engine: Arc<dyn Engine>,
     nodes: Vec<Node>,
@@ -179,6 +181,7 @@ impl Cluster {
             disk,
             store: MemStore::new(),
             master: None,
+            granted_beyond: Vec::new(),
             master_syncs: VecDeque::new(),
             engine,
             nodes: Vec::new(),
@@ -225,6 +228,7 @@ impl Cluster {
         if !self.config.seed.is_multiple_of(3) {
             master.take_turns_from((self.config.seed % 3) as u32);
         }
+        master.note_granted_beyond(&self.granted_beyond);
         self.master = Some(master);
         self.master_syncs.clear();
     }

@@ -64,6 +64,24 @@ pub struct Mount {
     mountpoint: PathBuf,
     device_minor: u32,
     mounted_by: MountMethod,
+    /// `None` where the control file system is not mounted and cannot be.
+    control: Option<Control>,
+}
+
+/// The file of the control file system that aborts. The kernel gives the number of a connection that is over to the next mount, which may be at the same
+/// place: this stays with the connection that it was opened for.
+#[derive(Debug)]
+struct Control(File);
+
+impl Control {
+    fn open(device_minor: u32) -> Option<Self> {
+        open_abort(device_minor).ok().map(Self)
+    }
+
+    /// Whether the connection is still there; one that was aborted is, until it is unmounted.
+    fn is_there(&self) -> bool {
+        self.0.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+    }
 }
 
 /// Why mounting, unmounting or aborting failed.
@@ -171,7 +189,8 @@ pub fn mount(mountpoint: &Path, options: &MountOptions) -> Result<(Mount, OwnedF
     };
     match mountinfo::find_fuse(&mountpoint) {
         Ok(Some(MountEntry { device_minor, .. })) => {
-            Ok((Mount { mountpoint, device_minor, mounted_by }, device))
+            let control = Control::open(device_minor);
+            Ok((Mount { mountpoint, device_minor, mounted_by, control }, device))
         }
         found => {
             _ = unmount(&mountpoint, Unmount::Lazy);
@@ -280,7 +299,9 @@ impl Mount {
 
     /// Returns whether this very mount is still the topmost one at its place.
     pub fn is_mounted(&self) -> bool {
-        matches!(mountinfo::find_fuse(&self.mountpoint), Ok(Some(entry)) if entry.device_minor == self.device_minor)
+        let is_ours = |entry: MountEntry| entry.device_minor == self.device_minor;
+        self.control.as_ref().is_none_or(Control::is_there)
+            && mountinfo::find_fuse(&self.mountpoint).is_ok_and(|found| found.is_some_and(is_ours))
     }
 
     /// Unmounts; a mount that is already gone, or covered by another, is left alone without error.
@@ -295,16 +316,21 @@ impl Mount {
         unmount(&self.mountpoint, mode)
     }
 
-    /// Aborts the connection: every pending and later request fails, blocked notifications return.
+    /// Aborts the connection, if there still is one: every pending and later request fails, blocked notifications return.
     ///
     /// # Errors
     ///
     /// As [`abort_at`].
     pub fn abort(&self) -> Result<(), MountError> {
-        if self.is_mounted() {
-            return abort_at(&self.mountpoint);
+        let device_minor = self.device_minor;
+        match &self.control {
+            Some(Control(file)) => {
+                let mut file = file;
+                file.write_all(b"1").map_err(|source| MountError::Abort { device_minor, source })
+            }
+            None if self.is_mounted() => abort_at(&self.mountpoint),
+            None => abort_connection(device_minor),
         }
-        abort_connection(self.device_minor)
     }
 }
 
@@ -363,3 +389,43 @@ fn c_string(text: String) -> Result<CString, MountError> {
 
 /// Where the control file system of FUSE belongs.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what a mount that is over does hits no other. Method: another at the same place, whose connection the kernel has given the same
+    /// number; the device of one that is not aborted has INIT to be read.
+    #[test]
+    fn the_next_mount_of_the_same_number_is_left_alone() {
+        let directory = std::env::temp_dir().join(format!("fuse-test-{}-next", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let options = MountOptions { method: MountMethod::Direct, ..MountOptions::default() };
+        let mount_it = || mount(&directory, &options);
+        match mount_it() {
+            // Others may take the number in between.
+            Ok(mut first) => {
+                let (old, new, device) = (0..100)
+                    .find_map(|_| {
+                        first.0.unmount(Unmount::Normal).unwrap();
+                        let next = mount_it().unwrap();
+                        let old = std::mem::replace(&mut first, next).0;
+                        (old.device_minor == first.0.device_minor).then_some(old)
+                    })
+                    .map(|old| (old, first.0, first.1))
+                    .expect("a number that is given again");
+                assert!(!old.is_mounted() && new.is_mounted());
+                old.unmount(Unmount::Lazy).unwrap();
+                old.abort().unwrap();
+                assert!(new.is_mounted());
+                assert!(rustix::io::read(&device, &mut [0; 16384]).is_ok_and(|len| len > 0));
+                new.abort().unwrap();
+                assert_eq!(rustix::io::read(&device, &mut [0; 16384]), Err(Errno::NODEV));
+                assert!(new.is_mounted());
+                new.unmount(Unmount::Lazy).unwrap();
+            }
+            Err(error) => println!("SKIPPED: {error}"),
+        }
+        fs::remove_dir(&directory).unwrap();
+    }
+}

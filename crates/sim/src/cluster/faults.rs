@@ -65,7 +65,7 @@ impl Cluster {
     /// The master's process is killed: what it committed stays, what it had not sent is lost. Another takes over.
     pub fn kill_master(&mut self) {
         self.figures.remasters += 1;
-        let old = self.master.take();
+        let old = self.take_master();
         let has_failed = std::mem::take(&mut self.master_failed);
         self.old_links.clear();
         match old.filter(|_| self.config.may_fail && !has_failed && self.rng.u64(0..4) == 0) {
@@ -164,7 +164,7 @@ impl Cluster {
         for index in 0..self.nodes.len() {
             self.stop_node(index);
         }
-        self.master = None;
+        self.take_master();
         self.deposed = None;
         self.master_failed = false;
         self.old_links.clear();
