@@ -36,8 +36,8 @@ pub struct FjallEngine {
     dir: PathBuf,
     options: Options,
     generation: Generation,
-    /// Held while a batch is written; the number is the last batch's.
-    writer: Mutex<()>,
+    /// Held while a batch is written.
+    writer: Mutex<Sealing>,
     last_seq: AtomicU64,
     /// Held while a sync runs: those that wait find their batch durable when they get it.
     syncer: Mutex<Syncer>,
@@ -64,10 +64,41 @@ struct AheadState {
     is_of_use: bool,
 }
 
+/// When the memtable that batches go to is sealed, for fjall's thread to flush.
+///
+/// fjall has one sealed by that thread, and asks it with every batch that finds the memtable full. Its queue holds a thousand messages: after as many
+/// batches during one compaction the thread waits for room in it, which nobody but itself makes. So it is sealed here, before it is full.
+struct Sealing {
+    /// From how many bytes on.
+    from: u64,
+    /// The memtable of the last look, and its bytes.
+    seen: Option<(u64, u64)>,
+}
+
 /// Why no more writes are taken.
 enum Failed {
     Fenced { stored: Generation },
     Poisoned { since: String },
+}
+
+impl Sealing {
+    fn new(memtable_bytes: u64) -> Self {
+        Self { from: memtable_bytes / 4 * 3, seen: None }
+    }
+
+    /// Whether a memtable is to be sealed.
+    fn is_due(&mut self, memtable: u64, bytes: u64) -> bool {
+        match self.seen.replace((memtable, bytes)) {
+            // fjall was first: it keeps to the size that it was made with, on a smaller disk perhaps.
+            Some((id, had)) if id != memtable => self.from = self.from.min(had / 4 * 3),
+            Some(_) | None => {}
+        }
+        let is_due = bytes > 0 && bytes >= self.from;
+        if is_due {
+            self.seen = None;
+        }
+        is_due
+    }
 }
 
 impl FjallEngine {
@@ -98,7 +129,7 @@ impl FjallEngine {
             dir: dir.to_owned(),
             options,
             generation: claim.generation,
-            writer: Mutex::new(()),
+            writer: Mutex::new(Sealing::new(options.memtable_bytes)),
             last_seq: AtomicU64::new(opened.last.0),
             syncer: Mutex::new(syncer),
             unsynced_bytes: AtomicU64::new(0),
@@ -139,7 +170,7 @@ impl FjallEngine {
     /// Waits until fjall's background work has caught up enough to take a batch.
     ///
     /// fjall's own waits, at 4 sealed memtables and at 30 runs, have no end when its threads died; so ours
-    /// begin earlier. One batch seals at most one memtable, and only one writes at a time.
+    /// begin earlier. One batch seals at most one memtable more, and only one writes at a time.
     fn wait_for_room(&self) -> Result<()> {
         let mut waits = 0_u32;
         while self.keyspace.sealed_memtable_count() >= 3 || self.keyspace.tree.l0_run_count() >= 20 {
@@ -163,7 +194,20 @@ impl FjallEngine {
         })
     }
 
-    fn write(&self, batch: Batch) -> Result<()> {
+    /// Seals the memtable if it is nearly full.
+    fn seal(&self, sealing: &mut Sealing) -> Result<()> {
+        let memtable = self.keyspace.tree.active_memtable();
+        if sealing.is_due(memtable.id(), memtable.size()) {
+            drop(memtable);
+            guarded(During::Write, "sealing a memtable", &self.engine_dir, || {
+                self.keyspace.rotate_memtable()
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, batch: Batch, sealing: &mut Sealing) -> Result<()> {
+        self.seal(sealing)?;
         self.wait_for_room()?;
         let seq = batch.seq;
         let mut contents_crc = 0;
@@ -258,10 +302,10 @@ impl Engine for FjallEngine {
     }
 
     fn commit(&self, batch: Batch) -> Result<()> {
-        let _writer = self.writer.lock();
+        let mut sealing = self.writer.lock();
         self.check_writable()?;
         batch.check(self.last_seq())?;
-        self.write(batch).map_err(|error| self.poison(error))
+        self.write(batch, &mut sealing).map_err(|error| self.poison(error))
     }
 
     fn sync(&self) -> Result<Seq> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use meta::FsError;
 use types::{Micros, NodeId};
-use wire::{ByteLock, FromMaster, LockKind, LockOp};
+use wire::{ByteLock, FromMaster, LockKind, LockOp, ToMaster};
 
 use crate::app_locks::Outcome;
 use crate::state::Master;
@@ -31,6 +31,9 @@ impl Master {
         let answer = |error| FromMaster::Locked { request, error, conflict: None };
         match op {
             LockOp::Set { wait: false, lock } | LockOp::Test { lock } => {
+                if matches!(op, LockOp::Set { .. }) {
+                    self.end_lapsed_holders(node, &lock);
+                }
                 let awaited = self.doubtful_holders(node, &lock);
                 if awaited.is_empty() {
                     return self.decide(node, request, op);
@@ -55,6 +58,15 @@ impl Master {
                 let granted = self.app_locks.drop_owner(node, ino, kind, owner);
                 self.send(node, answer(None));
                 self.answer_locks(granted);
+            }
+        }
+    }
+
+    /// Who does not wait is no debt of anybody's: those in its way whose leases have ended go at once, as they would for one who waits.
+    fn end_lapsed_holders(&mut self, node: NodeId, lock: &ByteLock) {
+        for holder in self.app_locks.holders_in_way(node, lock) {
+            if holder != node {
+                self.end_if_lapsed(holder);
             }
         }
     }
@@ -113,6 +125,20 @@ impl Master {
     /// When [`end_doubts`](Self::end_doubts) is next needed.
     pub(crate) fn doubts_due(&self) -> Micros {
         self.doubts.values().map(|doubt| doubt.since + DOUBT).min().unwrap_or(Micros::NEVER)
+    }
+
+    /// What a node asked in a recovery is not looked at before its end: nothing of it can have been granted. Returns whether it was that.
+    pub(crate) fn cancel_deferred_lock(&mut self, node: NodeId, request: u64) -> bool {
+        let is_it = |(sender, message): &(NodeId, ToMaster)| {
+            let is_set = |op: &LockOp| matches!(op, LockOp::Set { .. });
+            *sender == node
+                && matches!(message, ToMaster::Lock { request: of, op } if *of == request && is_set(op))
+        };
+        let Some(at) = self.deferred.iter().position(is_it) else { return false };
+        self.deferred.remove(at);
+        let error = Some(FsError::Interrupted);
+        self.send(node, FromMaster::Locked { request, error, conflict: None });
+        true
     }
 
     pub(crate) fn on_cancel_lock(&mut self, node: NodeId, request: u64) {

@@ -11,6 +11,7 @@ mod file;
 #[cfg(test)]
 mod model;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use meta::FsError;
@@ -26,8 +27,10 @@ pub(crate) type Holder = (NodeId, LockOwner);
 #[derive(Debug, Default)]
 pub(crate) struct AppLocks {
     files: BTreeMap<Ino, File>,
-    /// Files with waiters.
-    contended: BTreeSet<Ino>,
+    /// Files with waiters, and the nodes that have locks of them.
+    contended: BTreeMap<Ino, BTreeSet<NodeId>>,
+    /// Nodes that have locks of files with waiters, of so many.
+    in_way: BTreeMap<NodeId, usize>,
 }
 
 /// Outcome of a request.
@@ -105,7 +108,7 @@ impl AppLocks {
         if let Some(file) = self.files.get_mut(&waiting.lock.ino) {
             file.waiting.insert(place.min(file.waiting.len()), waiting);
         }
-        self.contended.insert(waiting.lock.ino);
+        self.contended.entry(waiting.lock.ino).or_default();
     }
 
     /// Whether giving up a range would make more locks of a file than it may have.
@@ -143,7 +146,8 @@ impl AppLocks {
     /// Takes a request out of line. Returns whether it was there, and what its going lets through.
     pub fn cancel(&mut self, node: NodeId, request: u64) -> (bool, Vec<(NodeId, u64)>) {
         let is_it = |w: &Waiting| w.node == node && w.request == request;
-        let found = self.files.iter().find(|(_, f)| f.waiting.iter().any(is_it)).map(|(ino, _)| *ino);
+        let mut contended = self.contended.keys().filter_map(|ino| Some((*ino, self.files.get(ino)?)));
+        let found = contended.find(|(_, file)| file.waiting.iter().any(is_it)).map(|(ino, _)| ino);
         let Some(ino) = found else { return (false, Vec::new()) };
         let Some(file) = self.files.get_mut(&ino) else { return (false, Vec::new()) };
         file.waiting.retain(|w| !is_it(w));
@@ -155,14 +159,14 @@ impl AppLocks {
     /// A node is gone: everything of it goes.
     pub fn drop_node(&mut self, node: NodeId) -> Vec<(NodeId, u64)> {
         let mut granted = Vec::new();
-        for file in self.files.values_mut() {
+        let inos: Vec<Ino> = self.files.keys().copied().collect();
+        for ino in inos {
+            let Some(file) = self.files.get_mut(&ino) else { continue };
             file.granted.drop_node(node);
             file.waiting.retain(|w| w.node != node);
             granted.extend(file.serve());
+            self.tidy(ino);
         }
-        self.files.retain(|_, f| f.len() > 0);
-        let files = &self.files;
-        self.contended.retain(|ino| files.get(ino).is_some_and(|f| !f.waiting.is_empty()));
         granted
     }
 
@@ -184,52 +188,62 @@ impl AppLocks {
         }
     }
 
-    /// Nodes whose locks others wait for.
-    pub fn in_way(&self) -> BTreeSet<NodeId> {
-        let mut nodes = BTreeSet::new();
-        for file in self.contended.iter().filter_map(|ino| self.files.get(ino)) {
-            for waiting in &file.waiting {
-                nodes.extend(file.granted.in_way(waiting.node, &waiting.lock).map(|(node, _)| node));
-            }
-        }
-        nodes
+    /// Nodes that have locks of files for which others wait. Asked with every message: which of them are in whose way is not looked for.
+    pub fn in_way(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.in_way.keys().copied()
     }
 
     /// A node comes back by a new connection: of its locks those stay that it knows of, and what it waits for it
     /// asks again. Returns the requests that are granted by what goes.
     pub fn keep_known(&mut self, node: NodeId, known: &[ByteLock]) -> Vec<(NodeId, u64)> {
         let mut granted = Vec::new();
+        let mut of_file: BTreeMap<Ino, Vec<&ByteLock>> = BTreeMap::new();
+        for known in known.iter().filter(|known| !is_empty(known)) {
+            of_file.entry(known.ino).or_default().push(known);
+        }
         let inos: Vec<Ino> = self.files.keys().copied().collect();
         for ino in inos {
             let Some(file) = self.files.get_mut(&ino) else { continue };
             file.waiting.retain(|waiting| waiting.node != node);
-            file.granted.keep_known(node, known.iter().filter(|known| known.ino == ino && !is_empty(known)));
+            file.granted.keep_known(node, of_file.remove(&ino).into_iter().flatten());
             granted.extend(file.serve());
             self.tidy(ino);
         }
         granted
     }
 
+    /// Notes what has become of a file.
     fn tidy(&mut self, ino: Ino) {
-        if self.files.get(&ino).is_some_and(|f| !f.waiting.is_empty()) {
-            self.contended.insert(ino);
-        } else {
-            self.contended.remove(&ino);
+        for node in self.contended.remove(&ino).unwrap_or_default() {
+            if let Entry::Occupied(mut files) = self.in_way.entry(node) {
+                *files.get_mut() -= 1;
+                if *files.get() == 0 {
+                    files.remove();
+                }
+            }
         }
-        if self.files.get(&ino).is_some_and(|f| f.len() == 0) {
+        let Some(file) = self.files.get(&ino) else { return };
+        if file.len() == 0 {
             self.files.remove(&ino);
+        } else if !file.waiting.is_empty() {
+            let nodes = file.granted.nodes();
+            for node in &nodes {
+                *self.in_way.entry(*node).or_default() += 1;
+            }
+            self.contended.insert(ino, nodes);
         }
     }
 
     /// Whether waiting for `lock` behind the first `ahead` of those who wait closes a circle: its holders wait, in turn, for this owner.
     fn would_deadlock(&self, node: NodeId, lock: &ByteLock, ahead: usize) -> bool {
         let start: Holder = (node, lock.owner);
-        // Most who wait have nothing that anybody could wait for.
-        if !self.files.values().any(|file| file.is_of(start)) {
+        let contended = || self.contended.keys().filter_map(|ino| self.files.get(ino));
+        // Most who wait have nothing that anybody waits for.
+        if !contended().any(|file| file.is_of(start)) {
             return false;
         }
         let mut waits: BTreeMap<Holder, Vec<(&File, usize)>> = BTreeMap::new();
-        for file in self.contended.iter().filter_map(|ino| self.files.get(ino)) {
+        for file in contended() {
             for (ahead, waiting) in file.waiting.iter().enumerate() {
                 if waiting.lock.kind == LockKind::Posix {
                     waits.entry((waiting.node, waiting.lock.owner)).or_default().push((file, ahead));
@@ -361,6 +375,37 @@ mod tests {
         locks.set(A, 1, lock(1, true, 0, 10), true);
         assert_eq!(locks.set(B, 2, lock(2, false, 0, 10), true).0, Outcome::Waiting);
         assert_eq!(locks.set(A, 3, lock(1, false, 0, 10), true), (Outcome::Granted, vec![(B, 2)]));
+    }
+
+    /// Goal: who waits is let through by what a request gives up that is granted after it was looked at. Method: A's, behind B's in line, makes what it has
+    /// shared as soon as C lets go.
+    #[test]
+    fn what_is_given_up_by_who_waited_lets_those_before_through() {
+        let mut locks = AppLocks::default();
+        locks.set(A, 1, lock(1, true, 0, 10), true);
+        locks.set(C, 2, lock(3, true, 10, 20), true);
+        assert_eq!(locks.set(B, 3, lock(2, false, 0, 5), true).0, Outcome::Waiting);
+        assert_eq!(locks.set(A, 4, lock(1, false, 0, 20), true).0, Outcome::Waiting);
+        assert_eq!(locks.unset(C, &lock(3, true, 10, 20)), [(A, 4), (B, 3)]);
+    }
+
+    #[test]
+    fn who_has_locks_that_others_may_wait_for_is_known() {
+        let in_way = |locks: &AppLocks| locks.in_way().collect::<Vec<_>>();
+        let mut locks = AppLocks::default();
+        locks.set(A, 1, lock(1, false, 0, 10), true);
+        locks.set(B, 2, lock(2, false, 0, 10), true);
+        assert_eq!(in_way(&locks), []);
+        assert_eq!(locks.set(C, 3, lock(3, true, 0, 10), true).0, Outcome::Waiting);
+        assert_eq!(in_way(&locks), [A, B]);
+        locks.unset(A, &lock(1, false, 0, 10));
+        assert_eq!(in_way(&locks), [B]);
+        assert_eq!(locks.drop_node(B), [(C, 3)]);
+        assert_eq!(in_way(&locks), []);
+        assert_eq!(locks.set(A, 4, lock(1, false, 0, 10), true).0, Outcome::Waiting);
+        assert_eq!(in_way(&locks), [C]);
+        assert_eq!(locks.cancel(A, 4), (true, vec![]));
+        assert_eq!(in_way(&locks), []);
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Master {
         });
         let glimpses =
             self.glimpses.values().map(|g| (g.holder, Patience::Lease { since: g.since }, Debt::Glimpse));
-        let locks = self.app_locks.in_way().into_iter().map(|node| (node, Patience::Alive, Debt::Lock));
+        let locks = self.app_locks.in_way().map(|node| (node, Patience::Alive, Debt::Lock));
         let is_going = |member: &Member| matches!(member.standing, Standing::Leaving { .. });
         let going = self.members.iter().filter(move |(_, member)| is_going(member));
         let going = going.map(|(node, _)| (*node, Patience::Alive, Debt::Going));
@@ -197,6 +197,13 @@ impl Master {
             } else {
                 self.renew_no_more(node, debt.reason());
             }
+        }
+    }
+
+    /// The membership of who has a lock ends if its lease has.
+    pub(crate) fn end_if_lapsed(&mut self, holder: NodeId) {
+        if self.debt_due(holder, Patience::Alive) <= self.clock.now {
+            self.end_membership(holder, Debt::Lock.reason());
         }
     }
 

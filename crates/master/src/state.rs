@@ -253,6 +253,8 @@ impl Master {
     /// A connection was made. It is nobody's until its Hello.
     pub fn connected(&mut self, clock: Clock, peer: PeerId) {
         self.wake_at(clock);
+        // The node of the master's own process keeps its number, whatever became of its membership.
+        self.batch_parts.remove(&peer);
         if let Some(Some(node)) = self.peers.insert(peer, None)
             && let Some(member) = self.members.get_mut(&node)
         {
@@ -292,6 +294,11 @@ impl Master {
             return;
         }
         if self.recovering && is_deferred(&message) {
+            if let ToMaster::CancelLock { request } = message
+                && self.cancel_deferred_lock(node, request)
+            {
+                return;
+            }
             self.deferred.push_back((node, message));
             return;
         }

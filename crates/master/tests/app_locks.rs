@@ -49,3 +49,44 @@ fn an_interrupted_conversion_leaves_no_lock() {
     let converted = set(&mut rig, B, 2, flock(2, true));
     assert_eq!(answer(&converted, B), Some(None), "nobody else has one: {converted:?}");
 }
+
+/// Goal: who asks again and again without waiting gets the lock of a node whose lease has ended, as who waits would. Method: the holder says nothing
+/// any more; the other one pings, and asks before the lease has ended and after.
+#[test]
+fn the_lock_of_a_lapsed_node_is_free_for_who_does_not_wait() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    assert_eq!(answer(&set(&mut rig, A, 1, flock(1, true)), A), Some(None));
+    rig.master.disconnected(rig.clock(), A, false);
+    rig.outputs();
+    let (mut refused, mut granted) = (0, false);
+    for second in 0..60 {
+        rig.wait();
+        rig.tell(B, ToMaster::Ping { store_wait_us: 0 });
+        match answer(&set(&mut rig, B, second, flock(2, true)), B) {
+            Some(Some(FsError::WouldBlock)) => refused += 1,
+            Some(None) => {
+                granted = true;
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(granted && refused >= 5, "refused for {refused} s: it holds the lock as long as its lease");
+}
+
+/// Goal: who gives up waiting is not held until a change of master is over. Method: the new master waits for B; A has asked anew, and cancels.
+#[test]
+fn who_gives_up_waiting_in_a_recovery_is_answered_at_once() {
+    let mut rig = Rig::new();
+    let a = rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    rig.remaster();
+    rig.join_from(A, 101, a);
+    let op = LockOp::Set { lock: flock(1, true), wait: true };
+    let asked = rig.tell(A, ToMaster::Lock { request: 5, op });
+    assert_eq!(answer(&asked, A), None, "B has not told what it holds: {asked:?}");
+    let cancelled = rig.tell(A, ToMaster::CancelLock { request: 5 });
+    assert_eq!(answer(&cancelled, A), Some(Some(FsError::Interrupted)), "{cancelled:?}");
+}

@@ -138,12 +138,37 @@ impl MountOptions {
             diratime: self.diratime,
             lazy: Lazy { size: self.lazysize, mtime: self.nomtime },
             atime_interval: if self.lazytime { Micros::NEVER } else { defaults.atime_interval },
+            setattr_in_order: is_kernel_since(
+                rustix::system::uname().release().to_str().unwrap_or(""),
+                (6, 16),
+            ),
             ..defaults
         }
     }
 }
 
+/// Whether a release as uname(2) tells it, `6.18.44-amd64`, is a version or a later one.
+fn is_kernel_since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    matches!((numbers.next(), numbers.next()), (Some(major), Some(minor)) if (major, minor) >= version)
+}
+
 /// `time` in microseconds.
 pub(crate) fn micros(time: Duration) -> Micros {
     Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_kernels_are_told_apart() {
+        for since in ["6.16.0", "6.18.44-amd64", "7.0-rc1", "6.16"] {
+            assert!(is_kernel_since(since, (6, 16)), "{since}");
+        }
+        for before in ["6.1.0-28-amd64", "5.15.167", "6.15.11", "", "6", "unknown"] {
+            assert!(!is_kernel_since(before, (6, 16)), "{before}");
+        }
+    }
 }

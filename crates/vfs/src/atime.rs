@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meta::{Change, Child, Content, Dirent};
-use types::{Ino, LockMode, Micros, ResourceId, Timespec};
+use types::{Ino, LockMode, Micros, ResourceId, ResourceKind, Timespec};
 
 use crate::cache::Place;
 use crate::core::Core;
+use crate::jobs::Purpose;
 use crate::outputs::Invalidation;
-use crate::revoke::Purpose;
 
 /// When reading changes access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -213,22 +213,20 @@ impl Core {
         if self.cache.atimes.noted.is_empty() {
             return Vec::new();
         }
-        let covers = |ino: &Ino| {
-            *ino == resource.ino
-                || matches!(self.place(*ino), Place::Covered(parent, _) if parent == resource.ino)
+        let noted = &self.cache.atimes.noted;
+        let own = Some(resource.ino).filter(|ino| noted.contains_key(ino));
+        let Some(dir) = self.cache.dirs.get(&resource.ino).filter(|_| resource.kind == ResourceKind::Dir)
+        else {
+            return own.into_iter().collect();
         };
-        let entries = self.cache.dirs.get(&resource.ino).map(|dir| &dir.entries);
-        let mut inos: Vec<Ino> = match entries {
-            Some(entries) if entries.len() < self.cache.atimes.noted.len() => {
-                let children = entries.values().map(|entry| entry.dirent.ino);
-                children
-                    .chain([resource.ino])
-                    .filter(|ino| self.cache.atimes.noted.contains_key(ino))
-                    .collect()
-            }
-            Some(_) | None => self.cache.atimes.noted.keys().copied().collect(),
+        let mut inos: Vec<Ino> = match dir.entries.len() < noted.len() {
+            true => dir.entries.values().map(|entry| entry.dirent.ino).collect(),
+            false => noted.keys().copied().collect(),
         };
-        inos.retain(covers);
+        let is_covered =
+            |ino: &Ino| matches!(self.place(*ino), Place::Covered(parent, _) if parent == resource.ino);
+        inos.retain(|ino| noted.contains_key(ino) && is_covered(ino));
+        inos.extend(own);
         inos.sort_unstable();
         inos.dedup();
         inos

@@ -9,10 +9,10 @@ use wire::{FetchWhat, Want};
 
 use crate::cache::{Found, KernelHas, Place};
 use crate::core::{Core, Link};
+use crate::jobs::Purpose;
 use crate::known::{Known, Naming};
 use crate::outputs::Invalidation;
 use crate::request::{Attr, Entry, Keep, Reply, Request, StatFs};
-use crate::revoke::Purpose;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 impl Core {
@@ -191,10 +191,14 @@ impl Core {
     }
 
     /// The kernel dropped `count` references of an inode.
-    pub fn forget(&mut self, ino: Ino, count: u64) {
-        let Some(known) = self.known.get_mut(&ino) else { return };
+    ///
+    /// Returns whether it has none left.
+    pub fn forget(&mut self, ino: Ino, count: u64) -> bool {
+        let Some(known) = self.known.get_mut(&ino) else { return true };
         known.lookups = u64::from(known.lookups).saturating_sub(count) as u32;
+        let is_done = known.lookups == 0;
         self.forget_unused(ino);
+        is_done
     }
 
     /// Forgets an inode that neither the kernel nor a handle nor unflushed content needs.
@@ -450,6 +454,9 @@ impl Core {
             if !self.may_give_to_keep() {
                 keep = Keep::No;
             }
+        }
+        if !self.config.setattr_in_order {
+            keep = Keep::No;
         }
         self.note_told(&attr);
         if keep == Keep::Yes

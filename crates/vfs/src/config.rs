@@ -50,6 +50,9 @@ pub struct Config {
     pub lazy: Lazy,
     /// A size that may be late is that of a moment not longer ago.
     pub late_max: Micros,
+    /// Whether the kernel keeps nothing of an answer to SETATTR that was overtaken by an invalidation, as Linux does since 6.16. Before, such an answer is for
+    /// one use only.
+    pub setattr_in_order: bool,
 }
 
 /// Which sizes and times may be late; none unless asked for (docs/semantics.md, "Late sizes and times").
@@ -92,6 +95,7 @@ impl Default for Config {
             token_limit: 0,
             lazy: Lazy::default(),
             late_max: Micros::from_millis(1_000),
+            setattr_in_order: true,
         }
     }
 }

@@ -226,6 +226,8 @@ impl Core {
         for (at, part) in parts {
             if extents.len() >= COPY_EXTENTS_MAX {
                 copy.cut_to(at as u64);
+                // As in `keep_to_pages`: these are more bytes than a page has.
+                copy.cut_to(copy.len - copy.target().end % PAGE_LEN);
                 break;
             }
             let moved = part.moved_to(copy.to_offset + at as u64).map_err(|_| FsError::TooLarge)?;
@@ -237,7 +239,8 @@ impl Core {
                 start = end;
             }
         }
-        Ok(extents)
+        let end = copy.target().end;
+        Ok(extents.into_iter().filter_map(|extent| extent.slice(0..end)).collect())
     }
 
     /// Changes the destination and logs that.

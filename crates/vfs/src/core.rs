@@ -17,6 +17,7 @@ use crate::config::{Config, Lazy};
 use crate::flush::Flush;
 use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
+use crate::jobs::Jobs;
 use crate::known::{Known, KnownTable};
 use crate::live::Live;
 use crate::lockop::LockCall;
@@ -27,7 +28,7 @@ use crate::overtaken::hand_over_reread;
 use crate::pages::Pages;
 use crate::readdir::no_more;
 use crate::request::{HandleId, Interrupt, Keep, Reply, Request, RequestId};
-use crate::revoke::{InvalidateJob, Release};
+use crate::revoke::Release;
 use crate::wait::{Parked, Progress, Ship, Step, WaitKey};
 
 /// A node's core. One lock of the driver's stands around it.
@@ -118,7 +119,7 @@ pub struct Core {
     /// Given back and not told yet.
     pub(crate) released: Vec<(ResourceId, types::LockMode)>,
     pub(crate) released_open: Vec<wire::OpenReport>,
-    pub(crate) jobs: BTreeMap<u64, InvalidateJob>,
+    pub(crate) jobs: Jobs,
     /// Forgets that are acknowledged when those of the last master are carried out.
     pub(crate) held_forgets: Vec<(u64, Vec<Ino>)>,
     pub(crate) disowner: crate::disown::Disowner,
@@ -286,7 +287,7 @@ impl Core {
             released_at: FxHashMap::default(),
             released: Vec::new(),
             released_open: Vec::new(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::default(),
             held_forgets: Vec::new(),
             disowner: crate::disown::Disowner::default(),
             flushes: BTreeMap::new(),

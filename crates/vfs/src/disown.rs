@@ -13,7 +13,7 @@ use types::{BatchSeq, SegmentId};
 use wire::ToMaster;
 
 use crate::core::{Core, Link};
-use crate::revoke::Purpose;
+use crate::jobs::Purpose;
 
 /// Segments on their way out of this node's hands, and barriers without an answer.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl Core {
 
     pub(crate) fn on_barrier(&mut self, seq: u64, segments: Vec<SegmentId>) {
         let is_forget = |purpose: &Purpose| matches!(purpose, Purpose::Forget { .. } | Purpose::OldForget);
-        let jobs = self.jobs.iter().filter(|(_, job)| is_forget(&job.purpose)).map(|(id, _)| *id).collect();
+        let jobs = self.jobs.iter().filter(|(_, job)| is_forget(&job.purpose)).map(|(id, _)| id).collect();
         self.disowner.barriers.push(Barrier { seq, segments, waits: Waits::Forgets(jobs) });
     }
 
@@ -99,7 +99,7 @@ impl Core {
         }
         for mut barrier in std::mem::take(&mut self.disowner.barriers) {
             if let Waits::Forgets(jobs) = &mut barrier.waits {
-                jobs.retain(|job| self.jobs.contains_key(job));
+                jobs.retain(|job| self.jobs.is_there(*job));
                 if jobs.is_empty() {
                     barrier.waits = Waits::Pins(self.pins.keys().copied().collect());
                 }

@@ -11,9 +11,9 @@ use wire::ToMaster;
 
 use crate::cache::{CachedEntry, KernelHas, Place};
 use crate::core::Core;
+use crate::jobs::Purpose;
 use crate::known::{Known, Naming};
 use crate::outputs::Invalidation;
-use crate::revoke::Purpose;
 use crate::wait::Parked;
 
 /// What changes of others make out of date in the kernel.
@@ -354,7 +354,7 @@ impl Core {
     }
 
     fn is_forgetting_old(&self) -> bool {
-        self.jobs.values().any(|job| matches!(job.purpose, Purpose::OldForget))
+        self.jobs.iter().any(|(_, job)| matches!(job.purpose, Purpose::OldForget))
     }
 
     pub(crate) fn acknowledge(&mut self, seq: u64, mut open: Vec<Ino>) {

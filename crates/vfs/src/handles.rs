@@ -152,7 +152,7 @@ impl Core {
 
     pub(crate) fn try_flush(&mut self, ino: Ino, owner: LockOwner, progress: &mut Progress) -> Try<Reply> {
         self.drop_locks(ino, LockKind::Posix, owner, progress)?;
-        self.closes.lock_handles.remove(&(ino, owner));
+        self.closes.lock_handles.remove(&(ino, LockKind::Posix, owner));
         self.refuse_lost(ino)?;
         match self.unstored(ino) {
             Some(refusal) => Err(refusal.into()),
@@ -174,20 +174,22 @@ impl Core {
         }
         // The kernel names an open file by where it was in its memory, where another may be by now: whose lock was taken through another
         // handle is not this one.
-        let is_its = |owner: &LockOwner| {
-            self.closes.lock_handles.get(&(ino, *owner)).is_none_or(|through| *through == handle)
-        };
-        let flock = flock.filter(|owner| self.has_locks(ino, LockKind::Flock, *owner) && is_its(owner));
+        let through = |owner: LockOwner| self.closes.lock_handles.get(&(ino, LockKind::Flock, owner));
+        let flock = flock.filter(|owner| through(*owner).is_none_or(|through| *through == handle));
         if let Some(owner) = flock {
-            self.drop_locks(ino, LockKind::Flock, owner, progress)?;
+            if self.has_locks(ino, LockKind::Flock, owner) {
+                self.drop_locks(ino, LockKind::Flock, owner, progress)?;
+            }
+            self.closes.lock_handles.remove(&(ino, LockKind::Flock, owner));
         }
         // Of open-file-description locks no FLUSH names the owner.
         while let Some(owner) = self.owner_locking_through(ino, handle) {
             if self.has_locks(ino, LockKind::Posix, owner) {
                 self.drop_locks(ino, LockKind::Posix, owner, progress)?;
             }
-            self.closes.lock_handles.remove(&(ino, owner));
+            self.closes.lock_handles.remove(&(ino, LockKind::Posix, owner));
         }
+        self.tell_closes();
         if let Some(handle) = self.handles.remove(&handle) {
             self.close_handle(handle);
         }

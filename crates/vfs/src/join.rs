@@ -49,8 +49,10 @@ impl Core {
         self.drop_barriers();
         self.drop_recalls();
         self.closes.asked.clear();
+        self.closes.put_off.clear();
         if self.link == Link::Up {
             self.link = Link::Down;
+            self.give_up_cancelled();
             for resource in self.tokens.forget_delayed() {
                 self.wake(crate::wait::WaitKey::Released(resource));
             }
@@ -58,7 +60,7 @@ impl Core {
             self.held_forgets.clear();
             // The next connection, or master, may not know what was to come with their grants.
             self.drop_all_aside();
-            for job in self.jobs.values_mut() {
+            for job in self.jobs.all_mut() {
                 job.forget_master();
             }
         }

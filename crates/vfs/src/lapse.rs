@@ -15,13 +15,13 @@ use wire::OpenReport;
 
 use crate::cache::{KernelHas, Place};
 use crate::core::{Core, Link};
+use crate::jobs::Purpose;
 use crate::known::Known;
 use crate::lockop::Closes;
 use crate::log::WriteLog;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::quota::Quota;
 use crate::request::{Reply, Request};
-use crate::revoke::{InvalidateJob, Purpose};
 use crate::wait::{Parked, Progress, Step, Try, WaitKey};
 
 impl Core {
@@ -69,8 +69,7 @@ impl Core {
                 | Request::WritePages { .. }
                 | Request::SetAttr { size: Some(_), .. }
         );
-        let is_ending = |job: &InvalidateJob| matches!(job.purpose, Purpose::Anew);
-        if has_pages && self.jobs.values().any(is_ending) {
+        if has_pages && self.jobs.is_ending() {
             // The kernel's caches cannot be emptied while it waits.
             return Err(FsError::Io.into());
         }
@@ -87,7 +86,7 @@ impl Core {
     }
 
     fn is_emptying(&self) -> bool {
-        self.jobs.values().any(|job| matches!(job.purpose, Purpose::Lapse | Purpose::Anew))
+        self.jobs.is_emptying()
     }
 
     /// When [`Self::lapse`] has something to do.
@@ -133,7 +132,7 @@ impl Core {
 
     /// Whether what had been stored when [`write_back`](Self::write_back) was called has come as writes.
     pub fn is_written_back(&self, job: u64) -> bool {
-        !self.jobs.contains_key(&job)
+        !self.jobs.is_there(job)
     }
 
     /// The kernel's caches are empty.
@@ -335,7 +334,7 @@ impl Core {
         self.unsynced_at_master = true;
         self.held_forgets.clear();
         self.disowner = crate::disown::Disowner::default();
-        for job in self.jobs.values_mut() {
+        for job in self.jobs.all_mut() {
             job.forget_master();
             if matches!(job.purpose, Purpose::Renamed(_) | Purpose::Release(_)) {
                 // Who waited for it was answered; the number is another operation's by and by, and the right may be given

@@ -23,6 +23,7 @@ mod grants;
 mod guard;
 mod handles;
 mod holds;
+mod jobs;
 mod join;
 mod judged;
 mod known;

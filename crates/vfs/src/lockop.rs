@@ -9,16 +9,18 @@ use wire::{BYTE_MAX, ByteLock, LockKind, LockOp, LockOwner, ToMaster};
 
 use crate::core::{Core, Link};
 use crate::outputs::Clock;
-use crate::request::{HandleId, Reply};
+use crate::request::{HandleId, Reply, Request};
 use crate::wait::{LockAnswer, Progress, Step, Try, WaitKey};
 
 /// What closing files does to locks.
 #[derive(Debug, Default)]
 pub(crate) struct Closes {
-    /// Through which open file an owner last took a lock.
-    pub lock_handles: BTreeMap<(Ino, LockOwner), HandleId>,
+    /// Through which open file an owner last asked for a lock of a kind.
+    pub lock_handles: BTreeMap<(Ino, LockKind, LockOwner), HandleId>,
     /// Questions of this connection about closes that are not answered.
     pub asked: BTreeSet<u64>,
+    /// Those of them that wait for closes which still give up locks.
+    pub put_off: Vec<u64>,
 }
 
 /// What a master was asked about locks.
@@ -37,13 +39,15 @@ impl Core {
         wait: bool,
         progress: &mut Progress,
     ) -> Try<Reply> {
+        // Before it is asked for as well: the RELEASE of an open file that was where this one is in the kernel's memory may come meanwhile, and an answer is
+        // not waited for by who was killed.
+        self.closes.lock_handles.insert((lock.ino, lock.kind, lock.owner), handle);
         let answer = self.lock_call(LockOp::Set { lock, wait }, progress)?;
         if let Some(error) = answer.error {
             return Err(error.into());
         }
         // Who locks a file before looking at it is shown what those did who had the lock before.
         self.unlearn(lock.ino);
-        self.closes.lock_handles.insert((lock.ino, lock.owner), handle);
         Ok(Reply::Done)
     }
 
@@ -82,8 +86,8 @@ impl Core {
         if !self.has_locks(ino, kind, owner) && progress.lock.is_none() {
             return Ok(());
         }
+        // They are forgotten when the answer comes: what the owner gets after that is not to go with them.
         self.lock_call(LockOp::Drop { ino, kind, owner }, progress)?;
-        self.forget_locks(ino, kind, owner, 0, BYTE_MAX + 1);
         Ok(())
     }
 
@@ -92,16 +96,32 @@ impl Core {
     /// A process gives its locks up with each close, which names it (FLUSH). An open file is the owner of its
     /// open-file-description locks, and nothing names it but the RELEASE of the handle they were taken through.
     pub(crate) fn owner_locking_through(&self, ino: Ino, handle: HandleId) -> Option<LockOwner> {
-        let owners = self.closes.lock_handles.range((ino, LockOwner(0))..=(ino, LockOwner(u64::MAX)));
-        owners.into_iter().find(|(_, through)| **through == handle).map(|((_, owner), _)| *owner)
+        let (first, last) = (LockOwner(0), LockOwner(u64::MAX));
+        let owners =
+            self.closes.lock_handles.range((ino, LockKind::Posix, first)..=(ino, LockKind::Posix, last));
+        owners.into_iter().find(|(_, through)| **through == handle).map(|((.., owner), _)| *owner)
     }
 
     /// Every close is told that [`crate::Output::TellCloses`] asked about.
     pub fn closes_told(&mut self, clock: Clock, seq: u64) {
         self.clock = clock;
-        // By another connection it would answer another question.
-        if self.closes.asked.remove(&seq) {
-            self.send(ToMaster::ClosesTold { seq });
+        self.closes.put_off.push(seq);
+        self.tell_closes();
+    }
+
+    /// Says that closes are told, once those have given up all locks that are under way.
+    pub(crate) fn tell_closes(&mut self) {
+        let is_giving_up = |parked: &crate::wait::Parked| {
+            matches!((&parked.request, parked.key), (Request::Release { .. }, WaitKey::Lock(_)))
+        };
+        if self.closes.put_off.is_empty() || self.parked.values().any(is_giving_up) {
+            return;
+        }
+        for seq in std::mem::take(&mut self.closes.put_off) {
+            // By another connection it would answer another question.
+            if self.closes.asked.remove(&seq) {
+                self.send(ToMaster::ClosesTold { seq });
+            }
         }
     }
 
@@ -147,7 +167,7 @@ impl Core {
 
     /// Nobody is there to cancel these, and the next master does not hear of them: it knows of no lock but those that it is
     /// told of.
-    fn give_up_cancelled(&mut self) {
+    pub(crate) fn give_up_cancelled(&mut self) {
         let is_it = |call: &&LockCall| call.is_cancelled && matches!(call.op, LockOp::Set { .. });
         let cancelled = self.lock_calls.iter().filter(|(_, call)| is_it(call));
         for request in cancelled.map(|(request, _)| *request).collect::<Vec<_>>() {

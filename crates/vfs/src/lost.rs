@@ -14,9 +14,9 @@ use types::{Ino, ResourceId, ResourceKind};
 
 use crate::cache::Place;
 use crate::core::Core;
+use crate::jobs::Purpose;
 use crate::outputs::Invalidation;
 use crate::request::Request;
-use crate::revoke::Purpose;
 use crate::wait::Try;
 
 /// What becomes of content that cannot be stored now.
@@ -100,6 +100,7 @@ impl Core {
             // What a flush took of it before that is not to be logged when it ends.
             self.flushes.values_mut().for_each(|flush| flush.drop_capture(ino));
             self.drop_lost_pages(ino);
+            self.forget_unused(ino);
         }
     }
 
@@ -116,18 +117,20 @@ impl Core {
 
     /// A right in EX goes: content made under it that could not be logged goes too.
     pub(crate) fn drop_unlogged(&mut self, resource: ResourceId) {
-        let is_under = |ino: &Ino| match resource.kind {
-            ResourceKind::File => *ino == resource.ino,
-            ResourceKind::Dir => matches!(self.place(*ino), Place::Covered(dir, _) if dir == resource.ino),
-            ResourceKind::Attr | ResourceKind::Rename => false,
+        let left = match resource.kind {
+            ResourceKind::File => vec![resource.ino],
+            ResourceKind::Dir => self.live_under(resource.ino),
+            ResourceKind::Attr | ResourceKind::Rename => Vec::new(),
         };
-        let left: Vec<Ino> = self.live.keys().copied().filter(is_under).collect();
         for ino in left {
-            self.live.remove(&ino);
+            if self.live.remove(&ino).is_none() {
+                continue;
+            }
             self.dirty_files.remove(&ino);
             self.flush_failed.remove(&ino);
             // Where less of the right is kept, so is what the kernel was told under it.
             self.drop_lost_pages(ino);
+            self.forget_unused(ino);
         }
     }
 

@@ -6,9 +6,10 @@
 use types::{Ino, LockMode, Micros, ResourceKind};
 
 use crate::core::{Core, Link};
+use crate::jobs::Purpose;
 use crate::judged::ON_ITS_WAY;
 use crate::outputs::Invalidation;
-use crate::revoke::{Cause, Purpose};
+use crate::revoke::Cause;
 
 impl Core {
     /// The master says how many tokens this node may hold.
@@ -20,7 +21,7 @@ impl Core {
 
     /// Gives up one token for want of memory. Returns whether there was one to give up.
     pub(crate) fn drop_one(&mut self) -> bool {
-        if self.link != Link::Up {
+        if self.link != Link::Up || self.releases.len() >= RELEASES_MAX {
             return false;
         }
         let Some(drop) = self.tokens.poll_drop().or_else(|| self.drop_idle()) else { return false };
@@ -83,6 +84,9 @@ impl Core {
     }
 }
 
+/// Releases on their way from which on no more are begun for want of memory: each takes some itself, for all names that it takes back. One that ends has the
+/// next begun.
+const RELEASES_MAX: usize = 256;
 /// A directory used within this time is kept, whatever it takes: it would be asked for again at once.
 const IN_USE_FOR: Micros = Micros::from_millis(1_000);
 /// Until the next search after one that found nothing.

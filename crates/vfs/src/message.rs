@@ -6,9 +6,9 @@ use wire::{FetchWhat, FromMaster, Grant, ToMaster};
 
 use crate::cache::Place;
 use crate::core::{Core, Link};
+use crate::jobs::Purpose;
 use crate::namespace::{Shipped, names_given};
 use crate::outputs::{Clock, Invalidation, Output};
-use crate::revoke::Purpose;
 use crate::wait::{Ship, WaitKey};
 
 impl Core {

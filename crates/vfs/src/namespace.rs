@@ -10,10 +10,10 @@ use crate::cache::{DirCache, Found, KernelHas, LOADED_ALL, OwnCache, Place};
 use crate::content::SEGMENTS_LOW;
 use crate::core::{Core, Link};
 use crate::handles::Handle;
+use crate::jobs::Purpose;
 use crate::known::Known;
 use crate::outputs::Invalidation;
 use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request, Taken};
-use crate::revoke::Purpose;
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
 use crate::xattr::CAPABILITY;
@@ -336,7 +336,7 @@ impl Core {
         }
         match self.try_lookup(parent, name.as_bytes())? {
             Reply::Entry(entry) if entry.attr.ino == ino => return Ok(entry),
-            Reply::Entry(other) => self.forget(other.attr.ino, 1),
+            Reply::Entry(other) => _ = self.forget(other.attr.ino, 1),
             Reply::NoEntry(_) => {}
             other => return Err(Step::Done(other)),
         }
@@ -767,7 +767,11 @@ impl Core {
         self.drop_pages(ino);
         self.cache.atimes.noted.remove(&ino);
         self.old_content.remove(&ino);
-        self.cache.drop_dir(ino);
+        if self.cache.drop_dir(ino).is_some() {
+            self.sought.retain(|_, covering| *covering != ino);
+            // Nobody answers what was asked for of it.
+            self.wake(WaitKey::Loaded(ino));
+        }
         self.cache.owns.remove(&ino);
         self.set_place(ino, Place::Unknown);
     }

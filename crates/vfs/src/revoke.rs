@@ -12,11 +12,12 @@ use std::collections::hash_map::Entry;
 
 use meta::FileKind;
 use rustc_hash::FxHashSet;
-use types::{Ino, LockMode, Micros, OpSeq, ResourceId, ResourceKind};
+use types::{Ino, LockMode, Micros, ResourceId, ResourceKind};
 use wire::{OpenReport, ToMaster};
 
 use crate::cache::{CachedEntry, DirCache, KernelHas, Place};
 use crate::core::Core;
+use crate::jobs::{InvalidateJob, Purpose};
 use crate::lost::Unstored;
 use crate::outputs::{Clock, Invalidation, Output};
 use crate::view::Rights;
@@ -56,51 +57,6 @@ impl Release {
 enum Stage {
     Dropping,
     Flushing(u64),
-}
-
-/// An invalidation on its way.
-#[derive(Debug)]
-pub(crate) struct InvalidateJob {
-    pub purpose: Purpose,
-    /// Inodes whose pages it takes back.
-    pub pages: Vec<Ino>,
-    pub rounds: u32,
-    /// Number when the last round began.
-    since: u64,
-    /// Pages to take back again, and when.
-    again: Option<(Micros, Vec<Ino>)>,
-}
-
-impl InvalidateJob {
-    /// Whoever waited for the acknowledgement is gone: another master tells readers again.
-    pub fn forget_master(&mut self) {
-        if let Purpose::Forget { .. } = self.purpose {
-            self.purpose = Purpose::OldForget;
-        }
-    }
-}
-
-/// What an invalidation is for.
-#[derive(Debug)]
-pub(crate) enum Purpose {
-    /// A release.
-    Release(ResourceId),
-    /// A forget of the master's, to be acknowledged.
-    Forget { seq: u64, open: Vec<Ino> },
-    /// A forget of a master that is gone. What the next one tells again is acknowledged after it.
-    OldForget,
-    /// A shipped rename, to be answered then.
-    Renamed(OpSeq),
-    /// Attributes of an inode that lost a name are to be told then.
-    Unlinked(Ino),
-    /// Pages are to be written back.
-    WriteBack,
-    /// The lease could not be renewed in time.
-    Lapse,
-    /// The membership has ended: then the node joins anew.
-    Anew,
-    /// Nobody waits for it.
-    Alone,
 }
 
 impl Core {
@@ -289,7 +245,7 @@ impl Core {
     /// An invalidation that [`Output::Invalidate`] asked for is done.
     pub fn invalidated(&mut self, clock: Clock, job: u64) {
         self.clock = clock;
-        let Some(mut done) = self.jobs.remove(&job) else { return };
+        let Some(mut done) = self.jobs.remove(job) else { return };
         self.end_taking(&done.pages);
         // Pages filled while the call ran may have come after it looked.
         let since = done.since;
@@ -303,7 +259,11 @@ impl Core {
             Purpose::Lapse | Purpose::Anew => self.with_pages(),
             _ => Vec::new(),
         };
-        new.retain(|ino| !done.pages.contains(ino));
+        if !new.is_empty() {
+            // All pages there are, perhaps, on both sides.
+            let had: FxHashSet<Ino> = done.pages.iter().copied().collect();
+            new.retain(|ino| !had.contains(ino));
+        }
         again.extend(&new);
         done.pages.extend(new);
         if let Some(dir) = self.listed_meanwhile(&done.purpose) {
@@ -331,17 +291,16 @@ impl Core {
         }
         // What another job takes back as well is that one's. Old content is read on for as long as a later change takes it back, and no longer:
         // what an earlier job still waits for, others may have changed since.
-        let is_later = |(number, other): (&u64, &InvalidateJob), ino: &Ino| {
-            *number > job
-                && matches!(other.purpose, Purpose::Forget { .. } | Purpose::OldForget)
-                && other.pages.contains(ino)
+        let is_later = |other: &InvalidateJob, ino: &Ino| {
+            matches!(other.purpose, Purpose::Forget { .. } | Purpose::OldForget) && other.pages.contains(ino)
         };
+        let given_up: FxHashSet<Ino> = again.iter().copied().collect();
         for ino in done.pages.iter().filter(|ino| self.old_content.contains_key(ino)).collect::<Vec<_>>() {
-            if !again.contains(ino) && !self.jobs.iter().any(|other| is_later(other, ino)) {
+            if !given_up.contains(ino) && !self.jobs.later(job).any(|other| is_later(other, ino)) {
                 self.end_old_content(*ino);
             }
         }
-        for ino in done.pages.iter().filter(|ino| !again.contains(ino)) {
+        for ino in done.pages.iter().filter(|ino| !given_up.contains(ino)) {
             let is_taken = self.is_taking_pages(*ino);
             if let Some(known) = self.known.get_mut(ino).filter(|_| !is_taken) {
                 known.note_dropped();
@@ -367,7 +326,7 @@ impl Core {
         if !again.is_empty() && !is_alone {
             // Given up: who waits has waited long enough. From here on nobody reads by the old right, so these go now.
             for ino in &again {
-                if !self.jobs.iter().any(|other| is_later(other, ino)) {
+                if !self.jobs.later(job).any(|other| is_later(other, ino)) {
                     self.end_old_content(*ino);
                 }
             }
@@ -418,11 +377,9 @@ impl Core {
     /// Begins the rounds that are due.
     pub(crate) fn take_back_again(&mut self) {
         let now = self.clock.now;
-        let is_due = |job: &InvalidateJob| job.again.as_ref().is_some_and(|(due, _)| *due <= now);
-        let due: Vec<u64> = self.jobs.iter().filter(|(_, job)| is_due(job)).map(|(job, _)| *job).collect();
-        for job in due {
+        while let Some(job) = self.jobs.take_due(now) {
             let begins = self.number();
-            let Some(waiting) = self.jobs.get_mut(&job) else { continue };
+            let Some(waiting) = self.jobs.get_mut(job) else { continue };
             let Some((_, mut again)) = waiting.again.take() else { continue };
             // Those too that were served while it paused.
             let since = std::mem::replace(&mut waiting.since, begins);
@@ -441,12 +398,7 @@ impl Core {
 
     /// When the next round begins.
     pub(crate) fn next_round(&self) -> Micros {
-        self.jobs
-            .values()
-            .filter_map(|job| job.again.as_ref())
-            .map(|(due, _)| *due)
-            .min()
-            .unwrap_or(Micros::NEVER)
+        self.jobs.next_round()
     }
 
     /// Whether nothing of what `resource` covers may stay with the kernel.
@@ -468,11 +420,7 @@ impl Core {
             match resource.kind {
                 ResourceKind::Dir => {
                     self.split_open_children(resource.ino, to);
-                    let mut live: Vec<Ino> = self.live.keys().copied().collect();
-                    live.sort_unstable();
-                    inos.extend(live.into_iter().filter(
-                        |ino| matches!(self.place(*ino), Place::Covered(parent, _) if parent == resource.ino),
-                    ));
+                    inos.extend(self.live_under(resource.ino));
                 }
                 ResourceKind::File => inos.push(resource.ino),
                 ResourceKind::Attr | ResourceKind::Rename => {}
@@ -488,6 +436,20 @@ impl Core {
             }
             None => self.finish_release(resource),
         }
+    }
+
+    /// Files that a directory covers with content newer than their records, in order.
+    pub(crate) fn live_under(&self, dir: Ino) -> Vec<Ino> {
+        let entries = self.cache.dirs.get(&dir).map(|dir| &dir.entries);
+        let mut inos: Vec<Ino> = match entries.filter(|entries| entries.len() < self.live.len()) {
+            Some(entries) => entries.values().map(|entry| entry.dirent.ino).collect(),
+            None => self.live.keys().copied().collect(),
+        };
+        let is_covered = |ino: &Ino| matches!(self.place(*ino), Place::Covered(parent, _) if parent == dir);
+        inos.retain(|ino| self.live.contains_key(ino) && is_covered(ino));
+        inos.sort_unstable();
+        inos.dedup();
+        inos
     }
 
     /// Children that are open here keep tokens of their own when their directory is given back.
@@ -605,16 +567,28 @@ impl Core {
 
     /// Children of `dir` that are open here and whose opens the master must know from now on.
     fn report_open(&mut self, dir: Ino, to: LockMode) -> Vec<OpenReport> {
-        let mut inos: Vec<Ino> = self.handles.values().map(|h| h.ino).collect();
+        let handles = self.handles.values().map(|handle| handle.ino);
+        // One whose record was moved to where nothing is known here may have been told to nobody.
+        let is_untold = |ino: &Ino| {
+            self.known.get(ino).is_some_and(|known| !known.open_told)
+                && !matches!(self.place(*ino), Place::Covered(..))
+        };
+        let mut inos: Vec<Ino> = handles.clone().filter(is_untold).collect();
+        if to == LockMode::Nl {
+            let entries = self.cache.dirs.get(&dir).map(|dir| &dir.entries);
+            match entries.filter(|entries| entries.len() < self.handles.len()) {
+                Some(entries) => inos.extend(entries.values().map(|entry| entry.dirent.ino)),
+                None => inos.extend(handles),
+            }
+        }
         inos.sort_unstable();
         inos.dedup();
         let mut open = Vec::new();
         for ino in inos {
             let is_covered =
                 matches!(self.place(ino), Place::Covered(p, _) if p == dir) && to == LockMode::Nl;
-            // One whose record was moved to where nothing is known here may have been told to nobody.
             let is_uncovered = matches!(self.place(ino), Place::Own | Place::Unknown);
-            let Some(known) = self.known.get_mut(&ino) else { continue };
+            let Some(known) = self.known.get_mut(&ino).filter(|known| known.is_open()) else { continue };
             if is_covered || is_uncovered && !known.open_told {
                 known.open_told = true;
                 if is_covered {

@@ -13,9 +13,9 @@ use meta::{Op, OpReply};
 use types::{Ino, Micros, Name, OpSeq};
 
 use crate::core::Core;
+use crate::jobs::Purpose;
 use crate::outputs::Invalidation;
 use crate::request::{Attr, Keep};
-use crate::revoke::Purpose;
 use crate::wait::{Step, Try, WaitKey};
 
 /// Inodes that lost a name here lately and have others left.

@@ -8,10 +8,10 @@ use wire::{FetchWhat, Want};
 
 use crate::cache::Place;
 use crate::core::Core;
+use crate::jobs::Purpose;
 use crate::namespace::checked;
 use crate::outputs::Invalidation;
 use crate::request::{Keep, Reply};
-use crate::revoke::Purpose;
 use crate::wait::{Progress, Step, Try};
 
 /// How the number of a directory tree is read and set. It is shown by no list, and kept with the inode.

@@ -158,3 +158,35 @@ fn the_last_close_gives_up_each_kind_of_lock() {
     }
     assert_eq!(dropped, [(LockKind::Flock, 7), (LockKind::Posix, 8), (LockKind::Posix, 9)]);
 }
+
+fn grant(core: &mut Core, id: u64, request: Request) {
+    assert!(core.submit(CLOCK, RequestId(id), request).is_none());
+    let (asked, _) = lock_asked(&outcome(core).0).unwrap();
+    core.handle_message(CLOCK, FromMaster::Locked { request: asked, error: None, conflict: None });
+    outcome(core);
+}
+
+/// Goal: a close is not told before it has given up every lock. Method: of two kinds, the second of which goes when the first has; the master asks
+/// while the first is on its way.
+#[test]
+fn a_close_is_told_once_all_its_locks_are_given_up() {
+    let mut core = member();
+    let handle = HandleId(9);
+    let posix = ByteLock { kind: LockKind::Posix, owner: LockOwner(8), ..LOCK };
+    for (id, lock) in [(1, LOCK), (2, posix)] {
+        grant(&mut core, id, Request::SetLock { lock, handle, wait: false });
+    }
+    let release = Request::Release { ino: LOCK.ino, handle, flock: Some(LOCK.owner) };
+    assert!(core.submit(CLOCK, RequestId(3), release).is_none());
+    core.handle_message(CLOCK, FromMaster::TellCloses { seq: 77, ino: LOCK.ino });
+    core.closes_told(CLOCK, 77);
+    let is_told = |message: &ToMaster| matches!(message, ToMaster::ClosesTold { seq: 77 });
+    for left in [2, 1] {
+        let (messages, replies) = outcome(&mut core);
+        assert!(!messages.iter().any(is_told) && replies.is_empty(), "{left} left: {messages:?}");
+        let (asked, _) = lock_asked(&messages).unwrap();
+        core.handle_message(CLOCK, FromMaster::Locked { request: asked, error: None, conflict: None });
+    }
+    let (messages, replies) = outcome(&mut core);
+    assert!(messages.iter().any(is_told) && replies.len() == 1, "{messages:?} {replies:?}");
+}

@@ -1,6 +1,6 @@
 //! Locks of one file: granted, by owner and place, and waiting, in the order they came.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use types::NodeId;
 use wire::{ByteLock, LockKind};
@@ -60,6 +60,17 @@ impl File {
 
     /// Grants what can be granted, in order. Returns who asked.
     pub fn serve(&mut self) -> Vec<(NodeId, u64)> {
+        let mut served = self.serve_once();
+        let mut before = 0;
+        // What is granted may be less than its owner had there, and let others through who came before.
+        while served.len() > before {
+            before = served.len();
+            served.extend(self.serve_once());
+        }
+        served
+    }
+
+    fn serve_once(&mut self) -> Vec<(NodeId, u64)> {
         let mut served = Vec::new();
         // What fcntl requests cover that go on waiting: exclusive ones keep everybody behind them back, shared ones those that
         // want to be exclusive.
@@ -91,6 +102,11 @@ impl Granted {
     pub fn conflict(&self, node: NodeId, lock: &ByteLock) -> Option<ByteLock> {
         let others = self.others(node, lock);
         others.flat_map(|(_, locks)| overlapping(locks, lock)).min_by_key(|have| have.start).copied()
+    }
+
+    /// Who has locks.
+    pub fn nodes(&self) -> BTreeSet<NodeId> {
+        self.owners.keys().map(|(_, (node, _))| *node).collect()
     }
 
     /// Whose locks are in the way.

@@ -118,8 +118,19 @@ impl Model {
         Outcome::Refused(FsError::Deadlock)
     }
 
-    /// Of one file, or of all.
+    /// Of one file, or of all, until nobody else can be served.
     fn serve(&mut self, ino: Option<Ino>) -> BTreeSet<(NodeId, u64)> {
+        let mut served = BTreeSet::new();
+        loop {
+            let more = self.serve_once(ino);
+            if more.is_empty() {
+                return served;
+            }
+            served.extend(more);
+        }
+    }
+
+    fn serve_once(&mut self, ino: Option<Ino>) -> BTreeSet<(NodeId, u64)> {
         let mut served = BTreeSet::new();
         let mut at = 0;
         while at < self.waiting.len() {
