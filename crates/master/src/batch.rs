@@ -91,6 +91,7 @@ impl Master {
                 }
             }
             self.spend(node, spent);
+            self.recall_surplus(node, spent);
             self.metrics.master_batches.add(1);
             if let Some(member) = self.members.get_mut(&node) {
                 member.record.batch = seq;

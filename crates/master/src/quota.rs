@@ -32,6 +32,8 @@ pub(crate) struct Quota {
     asks: Vec<Ask>,
     /// Credit that members were asked to give back and have not, by account, member and number, and what they were granted since.
     recalls: BTreeMap<(Account, NodeId, u64), Amount>,
+    /// Members that had credit when limits became lower: the number of their recall, and since when.
+    lowered: BTreeMap<(Account, NodeId), (u64, Micros)>,
     /// Inodes without a name whose removal waits for tokens: what they use falls free at once.
     reclaiming: BTreeSet<Ino>,
     /// What was granted beyond limits since this master began, or by those before as far as it was told.
@@ -51,8 +53,8 @@ struct Ask {
     node: NodeId,
     want: Credit,
     now: Timespec,
-    /// Who has yet to give back what he has, and since when he is asked; `None` before anybody was.
-    recall: Option<(BTreeSet<NodeId>, Micros)>,
+    /// Who has yet to give back what he has, with the number of that recall, and since when he is asked; `None` before anybody was.
+    recall: Option<(BTreeMap<NodeId, u64>, Micros)>,
 }
 
 /// An account's figures, for `holdfast quota`.
@@ -157,15 +159,41 @@ impl Master {
                 self.send(node, FromMaster::Limited { version, accounts: accounts.clone() });
             }
         }
+        if old
+            .is_some_and(|old| allows_less(old.bytes, limits.bytes) || allows_less(old.inodes, limits.inodes))
+        {
+            for node in self.members.keys().copied().collect::<Vec<_>>() {
+                self.recall_lowered(node, account, self.clock.now);
+            }
+        }
         self.serve_asks(account);
         self.settle();
         Ok(self.quota.version)
     }
 
-    /// Whether every member has taken the list of accounts with limits, or a later one.
+    /// Whether every member has taken the list of accounts with limits, or a later one, and nobody has credit any more that lower ones do not allow.
     pub fn limits_taken(&self, version: u64) -> bool {
         let has = |node| self.quota.taken.get(node).is_some_and(|taken| *taken >= version);
-        !self.recovering && self.members.keys().all(has)
+        !self.recovering && self.quota.lowered.is_empty() && self.members.keys().all(has)
+    }
+
+    fn recall_lowered(&mut self, node: NodeId, account: Account, since: Micros) {
+        let seq = self.recall(node, account);
+        self.quota.lowered.insert((account, node), (seq, since));
+    }
+
+    /// What a member freed above a limit is not to be used again without being asked for: it goes back.
+    pub(crate) fn recall_surplus(&mut self, node: NodeId, spent: &[Credit]) {
+        for credit in spent.iter().filter(|credit| credit.bytes < 0 || credit.inodes < 0) {
+            let held = self.quota.held.get(&(credit.account, node)).copied().unwrap_or_default();
+            let Some(Left { all, .. }) = self.left(credit.account, self.clock.wall) else { continue };
+            let is_surplus = |freed: i64, left: i64, held: i64| freed < 0 && left < 0 && held > 0;
+            if is_surplus(credit.bytes, all.bytes, held.bytes)
+                || is_surplus(credit.inodes, all.inodes, held.inodes)
+            {
+                self.recall(node, credit.account);
+            }
+        }
     }
 
     /// Tells a member the list of accounts with limits, if it has not taken the newest.
@@ -292,8 +320,14 @@ impl Master {
             *held = held.plus(since);
         }
         let given_back = before.minus(Amount::of(&kept).plus(since));
+        if self.quota.lowered.get(&holder).is_some_and(|(lowered, _)| *lowered <= seq) {
+            self.quota.lowered.remove(&holder);
+        }
         for ask in self.quota.asks.iter_mut().filter(|ask| ask.want.account == kept.account) {
-            if let Some((awaited, _)) = &mut ask.recall {
+            // An answer to a recall before says nothing of what it was granted since.
+            if let Some((awaited, _)) = &mut ask.recall
+                && awaited.get(&node).is_some_and(|recall| *recall <= seq)
+            {
                 awaited.remove(&node);
             }
             // It asked for what it lacked beside that.
@@ -386,6 +420,7 @@ impl Master {
         self.quota.shipped.retain(|(holder, _), _| *holder != node);
         self.quota.told.retain(|(sender, _)| *sender != node);
         self.quota.recalls.retain(|(_, holder, _), _| *holder != node);
+        self.quota.lowered.retain(|(_, holder), _| *holder != node);
         self.quota.asks.retain(|ask| ask.node != node);
         for ask in &mut self.quota.asks {
             if let Some((awaited, _)) = &mut ask.recall {
@@ -396,24 +431,36 @@ impl Master {
 
     /// Asks a member that came back again for credit that others wait for.
     pub(crate) fn recall_again(&mut self, node: NodeId) {
-        let owes = |ask: &&Ask| ask.recall.as_ref().is_some_and(|(awaited, _)| awaited.contains(&node));
+        let owes = |ask: &&Ask| ask.recall.as_ref().is_some_and(|(awaited, _)| awaited.contains_key(&node));
         let accounts: BTreeSet<Account> =
             self.quota.asks.iter().filter(owes).map(|ask| ask.want.account).collect();
         for account in accounts {
-            self.recall(node, account);
+            let seq = self.recall(node, account);
+            for ask in self.quota.asks.iter_mut().filter(|ask| ask.want.account == account) {
+                let recall = ask.recall.as_mut().and_then(|(awaited, _)| awaited.get_mut(&node));
+                recall.into_iter().for_each(|recall| *recall = seq);
+            }
+        }
+        let lowered = self.quota.lowered.iter().filter(|((_, holder), _)| *holder == node);
+        let lowered: Vec<_> = lowered.map(|((account, _), (_, since))| (*account, *since)).collect();
+        for (account, since) in lowered {
+            self.recall_lowered(node, account, since);
         }
     }
 
-    fn recall(&mut self, node: NodeId, account: Account) {
+    /// Asks a member for what it has. Returns the number of that.
+    fn recall(&mut self, node: NodeId, account: Account) -> u64 {
         let seq = self.number();
         self.quota.recalls.insert((account, node, seq), Amount::default());
         self.send(node, FromMaster::RecallCredit { seq, account });
+        seq
     }
 
     /// Who owes credit to others, and since when.
     pub(crate) fn credit_owed(&self) -> impl Iterator<Item = (NodeId, Micros)> + '_ {
         let recalls = self.quota.asks.iter().filter_map(|ask| ask.recall.as_ref());
-        recalls.flat_map(|(awaited, since)| awaited.iter().map(|node| (*node, *since)))
+        let lowered = self.quota.lowered.iter().map(|((_, node), (_, since))| (*node, *since));
+        recalls.flat_map(|(awaited, since)| awaited.keys().map(|node| (*node, *since))).chain(lowered)
     }
 
     /// Answers those who wait for credit of an account, in the order they came.
@@ -435,14 +482,12 @@ impl Master {
                 continue;
             }
             // Whoever asks too: what he has removed and not told of, and what he was given and has freed since, counts as used.
-            let all: BTreeSet<NodeId> = self.members.keys().copied().collect();
             let since = self.clock.now;
             match &self.quota.asks[at].recall {
                 None => {
-                    self.quota.asks[at].recall = Some((all.clone(), since));
-                    for member in all {
-                        self.recall(member, account);
-                    }
+                    let members: Vec<NodeId> = self.members.keys().copied().collect();
+                    let awaited = members.into_iter().map(|member| (member, self.recall(member, account)));
+                    self.quota.asks[at].recall = Some((awaited.collect(), since));
                 }
                 // Whoever removed a file has been answered, and counts on its room.
                 Some((awaited, since)) if awaited.is_empty() && self.awaits_reclaims(*since) => return,
@@ -588,6 +633,12 @@ impl Left {
             inodes: part(want.inodes, self.all.inodes, self.softly.inodes, SHARE_INODES_MAX),
         }
     }
+}
+
+/// Whether a limit allows less than before, now or once a time of grace is over.
+fn allows_less(old: Limit, new: Limit) -> bool {
+    let is_less = |old: u64, new: u64| new != 0 && (old == 0 || new < old);
+    is_less(old.hard, new.hard) || is_less(old.soft, new.soft)
 }
 
 fn signed(number: u64) -> i64 {

@@ -189,3 +189,63 @@ fn limits_bind_when_all_have_taken_them_and_outlive_the_master() {
     limit(&mut rig, 0);
     assert_eq!(rig.master.credit_of(NodeId(1)), []);
 }
+
+/// Goal: room that is freed above a limit is not there again. Method: root's bytes beyond it are removed by a node, which is asked for what it has of them
+/// at once, and asks for more.
+#[test]
+fn what_is_freed_above_a_limit_is_asked_back() {
+    let mut rig = rig();
+    limit(&mut rig, 1_000);
+    rig.tell(A, ask(5_000, true));
+    rig.tell(A, batch(1, 5_000));
+    let outputs = rig.tell(A, batch(2, -3_000));
+    let seq = recalled(&outputs, A).expect("asked for what it freed");
+    rig.tell(A, ToMaster::CreditKept { seq, kept: credit(0) });
+    assert_eq!(rig.master.credit_of(NodeId(1)), []);
+    let outputs = rig.tell(A, batch(3, -1_500));
+    let seq = recalled(&outputs, A).expect("a part of that was above");
+    rig.tell(A, ToMaster::CreditKept { seq, kept: credit(0) });
+    // Below the limit what it frees is its own.
+    let outputs = rig.tell(A, batch(4, -300));
+    assert_eq!(recalled(&outputs, A), None);
+    assert_eq!(rig.master.credit_of(NodeId(1)), [credit(300)]);
+}
+
+/// Goal: a lower limit binds when it is said to. Method: a node has credit of the higher one, and takes its time.
+#[test]
+fn a_lower_limit_binds_once_what_was_given_out_is_back() {
+    let mut rig = rig();
+    limit(&mut rig, 8_000);
+    assert_eq!(granted(&rig.tell(A, ask(800, false)), A), Some((1_700, false)));
+    let version = limit(&mut rig, 1_000);
+    let outputs = rig.outputs();
+    assert!(recalled(&outputs, A).is_some() && recalled(&outputs, B).is_some(), "{outputs:?}");
+    keep(&mut rig, &outputs, B, 0);
+    for peer in [A, B] {
+        rig.tell(peer, ToMaster::LimitsTaken { version });
+    }
+    assert!(!rig.master.limits_taken(version), "A may still promise 1,700");
+    keep(&mut rig, &outputs, A, 900);
+    assert!(rig.master.limits_taken(version));
+    // More is no matter of what is out.
+    limit(&mut rig, 2_000);
+    assert_eq!(recalled(&rig.outputs(), A), None);
+}
+
+/// Goal: nobody is refused what a node has that has not been asked for it since it got that. Method: B's answer to an older question comes while C waits.
+#[test]
+fn an_older_answer_says_nothing_of_what_was_granted_since() {
+    let mut rig = rig();
+    limit(&mut rig, 1_000);
+    rig.tell(B, ask(800, false));
+    let first = rig.tell(A, ask(900, false));
+    // B's is enough; A itself has yet to answer.
+    let outputs = keep(&mut rig, &first, B, 0);
+    assert!(granted(&outputs, A).is_some_and(|(bytes, refused)| bytes >= 900 && !refused), "{outputs:?}");
+    let second = rig.tell(B, ask(500, false));
+    keep(&mut rig, &second, B, 0);
+    let outputs = keep(&mut rig, &first, A, 0);
+    assert_eq!(granted(&outputs, B), None, "A has 900 of its own: {outputs:?}");
+    let outputs = keep(&mut rig, &second, A, 100);
+    assert!(granted(&outputs, B).is_some_and(|(bytes, refused)| bytes >= 500 && !refused), "{outputs:?}");
+}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use meta::{Body, Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr};
 use rustc_hash::{FxHashMap, FxHashSet};
-use types::{Ino, Micros, Name};
+use types::{Charge, Ino, Micros, Name};
 
 use crate::atime::Atimes;
 use crate::late::Learnt;
@@ -111,6 +111,15 @@ pub struct OwnCache {
     pub attr: Option<InodeAttr>,
     /// The content, while its token is held.
     pub content: Option<Content>,
+    /// Whom it is charged to, from when the names' half went: nobody changes that without taking the content.
+    pub charge: Option<Charge>,
+}
+
+impl OwnCache {
+    /// Whom it is charged to, as far as is known.
+    pub fn charge(&self) -> Option<Charge> {
+        self.attr.as_ref().map(InodeAttr::charge).or(self.charge)
+    }
 }
 
 /// Outcome of a search in a cached directory.
@@ -319,7 +328,7 @@ impl Cache {
                 if let Some(dir) = self.drop_dir(*ino) {
                     self.departed.push((*ino, Arc::new(dir.inode)));
                 }
-                if let Some(OwnCache { attr: Some(attr), content: Some(content) }) =
+                if let Some(OwnCache { attr: Some(attr), content: Some(content), .. }) =
                     self.owns.remove(ino).map(|own| *own)
                 {
                     self.departed.push((*ino, Arc::new(Inode { attr, content })));

@@ -604,6 +604,7 @@ impl Core {
         self.drop_unused_opens();
         self.tell_out_of_sight();
         self.cover_debts();
+        self.learn_charges();
         self.answer_recalls();
         self.send_released();
         self.pass_barriers();

@@ -181,6 +181,9 @@ impl Core {
             }
         }
         let is_new = self.tokens.grant(self.clock.now, resource, mode);
+        if resource.kind == ResourceKind::File && mode == LockMode::Ex {
+            self.note_content_granted(ino);
+        }
         if is_new {
             self.metrics.tokens_granted.add(resource.kind.into(), 1);
         } else if mode > held {

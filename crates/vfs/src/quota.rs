@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use meta::{Change, Content, FsError, Op};
 use rustc_hash::FxHashMap;
 use types::{Account, BatchSeq, Charge, Credit, Ino, LockMode, ResourceId};
-use wire::ToMaster;
+use wire::{ToMaster, Want};
 
 use crate::cache::Place;
 use crate::core::Core;
@@ -34,6 +34,8 @@ pub(crate) struct Quota {
     recalled: BTreeMap<Account, Recall>,
     /// Accounts that owe.
     in_debt: BTreeSet<Account>,
+    /// Files whose content came without a word of whose they are.
+    unknown: Vec<Ino>,
 }
 
 /// What may be promised of one account; below zero: what is owed.
@@ -41,8 +43,8 @@ pub(crate) struct Quota {
 struct Held {
     bytes: i64,
     inodes: i64,
-    /// What the master was asked for and has not answered.
-    asked: Option<Credit>,
+    /// What the master was asked for and has not answered, and the number of that.
+    asked: Option<(Credit, u64)>,
     /// Whether that is owed.
     is_owed: bool,
 }
@@ -85,6 +87,8 @@ impl Core {
     /// The master says which accounts have limits.
     pub(crate) fn on_limited(&mut self, version: u64, accounts: &[Account]) {
         self.take_limited(accounts);
+        // What was changed without credit is in the usage by then.
+        self.send_batch(false);
         self.send(ToMaster::LimitsTaken { version });
     }
 
@@ -154,13 +158,20 @@ impl Core {
                     bytes: lacking(bytes, held.bytes),
                     inodes: lacking(inodes, held.inodes),
                 };
-                (held.asked, held.is_owed) = (Some(want), false);
+                self.note_asked(want, false);
                 self.metrics.credit_waits.add(1);
                 self.ask_credit(want, false);
             }
             return Err(Step::Wait(WaitKey::Credit(account)));
         }
         Ok(())
+    }
+
+    fn note_asked(&mut self, want: Credit, is_owed: bool) {
+        let number = self.number();
+        if let Some(held) = self.quota.held.get_mut(&want.account) {
+            (held.asked, held.is_owed) = (Some((want, number)), is_owed);
+        }
     }
 
     fn ask_credit(&mut self, want: Credit, force: bool) {
@@ -186,7 +197,7 @@ impl Core {
             }
             // In place of what was asked for: who waits for that asks again. What is owed is known to the master before a batch that uses it.
             let want = Credit { account, bytes, inodes };
-            (held.asked, held.is_owed) = (Some(want), true);
+            self.note_asked(want, true);
             self.ask_credit(want, true);
         }
     }
@@ -195,10 +206,15 @@ impl Core {
     pub(crate) fn on_credited(&mut self, credit: Credit, refused: bool) {
         let account = credit.account;
         let Some(held) = self.quota.held.get_mut(&account) else { return };
-        held.asked = None;
+        let asked = held.asked.take();
         self.take_credit(credit);
-        if refused {
-            self.edit_waiting(WaitKey::Credit(account), |progress| progress.refused_credit = Some(account));
+        if let Some((_, number)) = asked.filter(|_| refused) {
+            self.edit_waiting(WaitKey::Credit(account), |progress| {
+                // Who came after it was asked for asks again: something may have been freed before that call.
+                if progress.number < number {
+                    progress.refused_credit = Some(account);
+                }
+            });
         }
         self.wake(WaitKey::Credit(account));
     }
@@ -314,7 +330,8 @@ impl Core {
 
     /// Asks again for what was not answered.
     pub(crate) fn ask_credit_again(&mut self) {
-        let asked: Vec<Credit> = self.quota.held.values().filter_map(|held| held.asked).collect();
+        let asked: Vec<Credit> =
+            self.quota.held.values().filter_map(|held| held.asked.map(|(want, _)| want)).collect();
         for want in asked {
             if let Some(held) = self.quota.held.get_mut(&want.account) {
                 let is_owed = held.bytes < 0 || held.inodes < 0;
@@ -364,14 +381,14 @@ impl Core {
         let own = self.cache.owns.get(&ino)?;
         let bytes = own.content.as_ref()?.body.stored_bytes() as i64;
         let pending = self.quota.pending.get(&ino).map(|(charge, _)| *charge);
-        let charge = own.attr.as_ref().map(|attr| attr.charge()).or(pending)?;
+        let charge = own.charge().or(pending)?;
         Some((charge, bytes))
     }
 
-    /// Whom an inode is charged to whose record is here.
+    /// Whom an inode is charged to whose record is here, or was while nobody could change that.
     fn charge_of(&self, ino: Ino) -> Option<Charge> {
-        if let Some(attr) = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref()) {
-            return Some(attr.charge());
+        if let Some(charge) = self.cache.owns.get(&ino).and_then(|own| own.charge()) {
+            return Some(charge);
         }
         let Place::Covered(parent, cookie) = self.place(ino) else { return None };
         let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
@@ -460,6 +477,22 @@ impl Core {
             || self.known.get(&ino).is_some_and(|known| known.is_written())
     }
 
+    /// Content came that may be written. Whose the file is will have to be known when attributes cannot be waited for any more.
+    pub(crate) fn note_content_granted(&mut self, ino: Ino) {
+        if self.quota.binds() && self.charge_of(ino).is_none() {
+            self.quota.unknown.push(ino);
+        }
+    }
+
+    /// Asks for attributes where they did not come with the content.
+    pub(crate) fn learn_charges(&mut self) {
+        for ino in std::mem::take(&mut self.quota.unknown) {
+            if self.tokens.held(ResourceId::file(ino)) == LockMode::Ex && self.charge_of(ino).is_none() {
+                self.want(Want::Attr { ino });
+            }
+        }
+    }
+
     /// A file is open for writing: whose it is will be known when its pages are written back.
     pub(crate) fn note_charge(&mut self, ino: Ino) {
         if self.quota.binds()
@@ -521,7 +554,7 @@ impl Core {
                 let (attr, _) = self.attr_of(*ino, progress)?;
                 let user = set.uid.filter(|uid| *uid != attr.uid).map(Account::User);
                 let group = set.gid.filter(|gid| *gid != attr.gid).map(Account::Group);
-                let tree = set.tree.filter(|tree| *tree != 0).map(Account::Tree);
+                let tree = set.tree.filter(|tree| *tree != 0 && *tree != attr.tree).map(Account::Tree);
                 let moved = user.into_iter().chain(group).chain(tree);
                 unrecorded = self.beyond_record(*ino).unwrap_or(0).max(0);
                 (moved.collect(), attr.stored_bytes, 1)

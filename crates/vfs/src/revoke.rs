@@ -623,7 +623,9 @@ impl Core {
                     known.note_attr_gone();
                 }
             }
-            ResourceKind::Attr => self.forget_half(ino, |own| own.attr = None),
+            ResourceKind::Attr => self.forget_half(ino, |own| {
+                own.charge = own.attr.take().map(|attr| attr.charge()).or(own.charge)
+            }),
             ResourceKind::File => {
                 self.drop_pages(ino);
                 self.live.remove(&ino);

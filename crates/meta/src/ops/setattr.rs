@@ -28,7 +28,9 @@ pub(super) fn plan(
     if set.mode.is_some() && inode.attr.kind == FileKind::Symlink {
         return Err(FsError::NotSupported.into());
     }
-    let mut subject = load(view, ino, inode, placement, halves)?;
+    // Who writes the content charges it: he is to know whom, and to hear of another.
+    let moves_charge = set.uid.is_some() || set.gid.is_some() || set.tree.is_some();
+    let mut subject = load(view, ino, inode, placement, halves, moves_charge)?;
     let before = subject.inode.uncount();
     let mut spilled = None;
     match halves {
@@ -71,17 +73,19 @@ fn moved_charge(subject: &Subject, before: Change) -> Vec<Change> {
     }
 }
 
-/// Gets the rights that the change needs: times of an uncovered file need its content alone.
+/// Gets the rights that the change needs: times of an uncovered file need its content alone, another owner of one needs it too.
 fn load(
     view: &impl View,
     ino: Ino,
     inode: Inode,
     placement: Placement,
     halves: Halves,
+    moves_charge: bool,
 ) -> Result<Subject, ViewError> {
     let is_apart = placement == (Placement::Own {}) && inode.attr.kind != FileKind::Directory;
     match halves {
         Halves::Content | Halves::Both if is_apart => view.content_right(ino, LockMode::Ex)?,
+        Halves::Attr if is_apart && moves_charge => view.content_right(ino, LockMode::Ex)?,
         Halves::Attr | Halves::Content | Halves::Both => {}
     }
     match halves {
