@@ -107,6 +107,12 @@ impl Master {
         let Body::Paged { mapped_bytes } = &mut content.body else { return Ok(false) };
         *mapped_bytes = mapped_bytes.saturating_sub(freed);
         content.size = content.size.min(from_page.saturating_mul(Body::PAGE_SPAN));
+        if let Ok(Some(OrphanRecord { holders })) = self.read(Key::Orphan(ino))
+            && !holders.is_empty()
+        {
+            // From here on it is nobody's to open, whoever had it last.
+            self.commit(NodeId(0), &[Change::PutOrphan { ino, holders: Vec::new() }], Vec::new())?;
+        }
         let part =
             [Change::PutContent { ino, content }, Change::DeleteExtentPages { ino, parent, from_page }];
         // Somebody may still have a right to read it, without having it open.

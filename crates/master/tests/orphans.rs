@@ -53,6 +53,9 @@ fn a_large_orphan_is_deleted_in_parts() {
     assert_eq!(left(&rig), (PAGES - PART, Some((PAGES - PART) * 4096)));
     assert_eq!(live_bytes(&rig, segment), (PAGES - PART) * 4096);
     assert!(rig.master.poll_timeout() <= rig.now, "it goes on at once");
+    let key = Key::Orphan(F);
+    let record: meta::OrphanRecord = meta::value_decode(&key.to_vec(), &rig.value(key).unwrap()).unwrap();
+    assert_eq!(record.holders, [], "nobody is to open what is left");
 
     rig.remaster();
     rig.join(A, NodeId(1));
