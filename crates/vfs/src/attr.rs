@@ -210,6 +210,7 @@ impl Core {
             // Where its record is will not be known any more.
             self.log_atimes(&[ino]);
             self.known.remove(ino);
+            self.pages.forget(ino);
             self.cache.atimes.noted.remove(&ino);
             self.cache.learnt.remove(&ino);
             self.gone.forget(ino);

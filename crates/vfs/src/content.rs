@@ -572,9 +572,9 @@ impl Core {
     }
 
     /// Asks the master for pages of extents, once, and for some behind them up to the file's end: whoever reads on needs them, and a
-    /// reader here and there in a large file asks less often.
+    /// reader here and there in a large file asks less often. In a file in small pieces these are fewer.
     pub(crate) fn fetch_pages(&mut self, ino: Ino, pages: Range<u64>, size: u64) -> WaitKey {
-        let ahead = (pages.start + FETCHED_AHEAD).min(size.div_ceil(Body::PAGE_SPAN));
+        let ahead = (pages.start + self.pages.asked_of(ino)).min(size.div_ceil(Body::PAGE_SPAN));
         self.fetch(FetchWhat::ExtentPages { ino, from: pages.start, to: pages.end.max(ahead) })
     }
 
@@ -624,6 +624,8 @@ impl Core {
 
     /// Pages of extents have come: all that there are in `range`.
     pub(crate) fn take_pages(&mut self, ino: Ino, range: Range<u64>, list: Vec<(u64, chunk::ExtentMap)>) {
+        let extents = list.iter().map(|(_, map)| map.len()).sum();
+        self.pages.note_came(ino, range.end.saturating_sub(range.start), extents);
         match self.live.get_mut(&ino) {
             Some(live) => live.load_pages(range, list),
             None => self.pages.take_in(ino, range, list),
@@ -632,8 +634,6 @@ impl Core {
 }
 
 pub(crate) const SEGMENTS_LOW: usize = 4;
-/// Pages of extents that are asked for together, at least.
-const FETCHED_AHEAD: u64 = 16;
 /// Pages of extents that a cut takes away at once: the log has each of them, and a batch holds all that was changed together.
 const CUT_PAGES_MAX: usize = 128 << 10;
 /// Content that is written in a burst is durable after about as many seconds.

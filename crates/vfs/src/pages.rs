@@ -20,6 +20,8 @@ pub(crate) struct Pages {
     kept: BTreeMap<u64, Ino>,
     kept_extents: usize,
     next_age: u64,
+    /// How many pages to ask for together, of files in small pieces.
+    asked: FxHashMap<Ino, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +62,26 @@ impl Pages {
     /// Pages that were asked for. Those that were kept meanwhile are newer: the master read the others before it was told.
     pub fn take_in(&mut self, ino: Ino, range: Range<u64>, list: Vec<(u64, ExtentMap)>) {
         self.files.entry(ino).or_default().loaded.take_in(range, list);
+    }
+
+    /// How many pages of a file to ask for together.
+    pub fn asked_of(&self, ino: Ino) -> u64 {
+        self.asked.get(&ino).copied().unwrap_or(ASKED_MAX)
+    }
+
+    /// Pages came with so many extents: what is asked for next is to be of some hundred.
+    pub fn note_came(&mut self, ino: Ino, pages: u64, extents: usize) {
+        let in_each = (extents as u64).div_ceil(pages.max(1)).max(1);
+        let asked = (ASKED_EXTENTS / in_each).clamp(1, ASKED_MAX);
+        match asked == ASKED_MAX {
+            true => self.asked.remove(&ino),
+            false => self.asked.insert(ino, asked),
+        };
+    }
+
+    /// A file is nobody's here.
+    pub fn forget(&mut self, ino: Ino) {
+        self.asked.remove(&ino);
     }
 
     /// Those of a file whose changes are logged. Returns the files of which nothing is known any more: what they were asked for
@@ -114,8 +136,11 @@ impl Pages {
     }
 }
 
+/// Pages that are asked for together, and the extents in them of a file in small pieces. All of them are decoded for a write to one.
+const ASKED_MAX: u64 = 16;
+const ASKED_EXTENTS: u64 = 256;
 /// Extents that files keep, some 64 bytes each.
-const KEPT_EXTENTS_MAX: usize = 256 << 10;
+const KEPT_EXTENTS_MAX: usize = 1 << 20;
 /// What a page takes beside its extents, in extents.
 const PAGE_COSTS: usize = 2;
 
@@ -180,5 +205,24 @@ mod tests {
         assert_eq!((cache.kept_extents, cache.kept.len()), (8000 + PAGE_COSTS, 1));
         assert_eq!(cache.keep(Ino(2), pages(40, 8000)), [Ino(2)]);
         assert_eq!((cache.kept_extents, cache.files.len()), (0, 0), "more than all may have");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of a file in small pieces few pages are asked for together, of others sixteen. Method: what came last decides.
+    #[test]
+    fn a_file_in_small_pieces_has_few_pages_asked_for_at_once() {
+        let (ino, mut pages) = (Ino(7), Pages::default());
+        assert_eq!(pages.asked_of(ino), 16);
+        for (came, extents, asked) in [(16, 4096, 1), (1, 60, 4), (4, 4, 16), (16, 0, 16), (1, 1000, 1)] {
+            pages.note_came(ino, came, extents);
+            assert_eq!(pages.asked_of(ino), asked, "{extents} extents in {came} pages");
+        }
+        assert_eq!(pages.asked_of(Ino(8)), 16);
+        pages.forget(ino);
+        assert_eq!(pages.asked_of(ino), 16);
     }
 }
