@@ -492,9 +492,16 @@ impl Service {
                 return;
             }
             // What one job cannot be done for is no reason to end the node, nor the next master, which has the same to do.
+            let awaited = job.awaited();
             let done = catch_unwind(AssertUnwindSafe(|| self.clear(shell, job)));
             if done.is_err() {
                 log::error!("defect in a job on segments, which is left");
+                self.with_master(|master, clock| match awaited {
+                    Awaited::Deletion => master.segments_deleted(clock, &[]),
+                    Awaited::Files => master.files_found(clock, &BTreeSet::new()),
+                    Awaited::Copies => master.extents_copied(clock, Vec::new()),
+                    Awaited::Nothing => {}
+                });
             }
             shell.pump(Work::OfMaster);
         }
@@ -604,6 +611,26 @@ enum SegmentJob {
     FindFiles(Vec<SegmentId>, bool),
     /// Extents of files copied to fresh segments.
     Copy(Vec<SegmentId>, Vec<(Ino, chunk::Extent)>),
+}
+
+/// What the master waits for before it orders the next job of its kind.
+#[derive(Clone, Copy, Debug)]
+enum Awaited {
+    Nothing,
+    Deletion,
+    Files,
+    Copies,
+}
+
+impl SegmentJob {
+    fn awaited(&self) -> Awaited {
+        match self {
+            Self::Delete(_) => Awaited::Deletion,
+            Self::FindFiles(..) => Awaited::Files,
+            Self::Copy(..) => Awaited::Copies,
+            Self::Trim(_) | Self::PutBack(_) | Self::List => Awaited::Nothing,
+        }
+    }
 }
 
 /// Gives back what dead writers had reserved. What cannot be given back now is tried again by the next master.

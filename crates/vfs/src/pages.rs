@@ -176,7 +176,7 @@ mod tests {
         let mut cache = Pages::default();
         cache.take_in(Ino(1), 7..8, vec![(7, map(8000))]);
         for ino in 2..50 {
-            let given_up = cache.keep(Ino(ino), pages(4, 8000));
+            let given_up = cache.keep(Ino(ino), pages(4, 32_000));
             assert!(given_up.iter().all(|ino| !has(&cache, ino.0, 3)));
             assert!(cache.kept_extents <= KEPT_EXTENTS_MAX);
             assert!(has(&cache, ino, 3));
@@ -200,17 +200,12 @@ mod tests {
     fn a_file_that_keeps_again_counts_once() {
         let mut cache = Pages::default();
         for _ in 0..100 {
-            assert!(cache.keep(Ino(2), pages(1, 8000)).is_empty());
+            assert!(cache.keep(Ino(2), pages(1, 32_000)).is_empty());
         }
-        assert_eq!((cache.kept_extents, cache.kept.len()), (8000 + PAGE_COSTS, 1));
-        assert_eq!(cache.keep(Ino(2), pages(40, 8000)), [Ino(2)]);
+        assert_eq!((cache.kept_extents, cache.kept.len()), (32_000 + PAGE_COSTS, 1));
+        assert_eq!(cache.keep(Ino(2), pages(40, 32_000)), [Ino(2)]);
         assert_eq!((cache.kept_extents, cache.files.len()), (0, 0), "more than all may have");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     /// Goal: of a file in small pieces few pages are asked for together, of others sixteen. Method: what came last decides.
     #[test]
