@@ -195,14 +195,17 @@ impl<D: Driver + 'static> Handler for Server<D> {
         let driver = &*self.driver;
         driver.metrics().fuse_requests.add(FuseKind::Forget, 1);
         driver.metrics().fuse_forgets.add(forgets.len() as u64);
-        let done: Vec<Ino> = driver.with_core(|core, _| {
-            let is_done = |forget: &&Forget| core.forget(Ino(forget.nodeid), forget.nlookup);
-            forgets.iter().filter(is_done).map(|forget| Ino(forget.nodeid)).collect()
+        driver.with_core(|core, _| {
+            for forget in forgets {
+                let ino = Ino(forget.nodeid);
+                if core.forget(ino, forget.nlookup)
+                    && let Some(catch_up) = driver.catch_up()
+                {
+                    // What the kernel does not have has no truncation under way.
+                    catch_up.is_locked(ino);
+                }
+            }
         });
-        if let Some(catch_up) = driver.catch_up() {
-            // What the kernel does not have has no truncation under way.
-            done.into_iter().for_each(|ino| catch_up.is_locked(ino));
-        }
     }
 
     fn marked(&self, unique: u64) {

@@ -71,8 +71,8 @@ struct AheadState {
 struct Sealing {
     /// From how many bytes on.
     from: u64,
-    /// The memtable of the last look, and its bytes.
-    seen: Option<(u64, u64)>,
+    /// The memtable that the last batch went to, and what was in it then.
+    written: Option<(u64, u64)>,
 }
 
 /// Why no more writes are taken.
@@ -83,21 +83,18 @@ enum Failed {
 
 impl Sealing {
     fn new(memtable_bytes: u64) -> Self {
-        Self { from: memtable_bytes / 4 * 3, seen: None }
+        Self { from: memtable_bytes / 4 * 3, written: None }
     }
 
     /// Whether a memtable is to be sealed.
     fn is_due(&mut self, memtable: u64, bytes: u64) -> bool {
-        match self.seen.replace((memtable, bytes)) {
-            // fjall was first: it keeps to the size that it was made with, on a smaller disk perhaps.
-            Some((id, had)) if id != memtable => self.from = self.from.min(had / 4 * 3),
-            Some(_) | None => {}
+        if let Some((written, had)) = self.written.take()
+            && written != memtable
+        {
+            // fjall was first: it keeps to the size that it was made with, on a smaller disk perhaps, and that was more.
+            self.from = self.from.min(had / 4 * 3);
         }
-        let is_due = bytes > 0 && bytes >= self.from;
-        if is_due {
-            self.seen = None;
-        }
-        is_due
+        bytes >= self.from
     }
 }
 
@@ -198,7 +195,6 @@ impl FjallEngine {
     fn seal(&self, sealing: &mut Sealing) -> Result<()> {
         let memtable = self.keyspace.tree.active_memtable();
         if sealing.is_due(memtable.id(), memtable.size()) {
-            drop(memtable);
             guarded(During::Write, "sealing a memtable", &self.engine_dir, || {
                 self.keyspace.rotate_memtable()
             })?;
@@ -218,6 +214,7 @@ impl FjallEngine {
             contents_crc = Reserved::contents_crc(contents_crc, key, None);
         }
         let reserved = Reserved { seq, generation: self.generation, contents_crc };
+        let memtable = self.keyspace.tree.active_memtable();
         let puts = batch.puts.iter().map(|(key, value)| key.len() + value.len());
         let bytes: usize = puts.chain(batch.deletes.iter().map(Vec::len)).map(|len| len + ITEM_BYTES).sum();
         self.unsynced_bytes.fetch_add((bytes + BATCH_BYTES) as u64, Ordering::AcqRel);
@@ -234,6 +231,7 @@ impl FjallEngine {
             writes.insert(&self.keyspace, RESERVED_KEY, reserved.encode());
             writes.commit()
         })?;
+        sealing.written = Some((memtable.id(), memtable.size()));
         self.last_seq.store(seq.0, Ordering::Release);
         Ok(())
     }

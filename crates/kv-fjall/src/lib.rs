@@ -19,7 +19,9 @@
 //! - lsm-tree writes checksums of manifests and tables and compares neither, and a panic of its own while it opens would end the
 //!   process. So manifests are checked before fjall sees them, and tables by [`kv::Engine::verify`] (module `manifest`).
 //! - fjall's own sync holds its journal lock, which stops commits for as long as the disk takes. So the journal
-//!   file is synced through a descriptor of ours.
+//!   file is synced through a descriptor of ours. A flush of fjall's still begins with one.
+//! - fjall's thread is asked to seal a full memtable with every batch, by a queue of a thousand messages that it puts some in itself: a thousand
+//!   small batches during one compaction stop it for ever. So memtables are sealed here, before they are full.
 //! - A sync of a journal that grows costs half as much again as one that does not. So zeros are written ahead
 //!   where that matters (module `ahead`), also in a journal that fjall found (module `descriptor`).
 //! - fjall's commit waits without end for a background thread that may have died. So the wait is ours, ends

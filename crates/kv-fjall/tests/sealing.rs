@@ -26,11 +26,13 @@ fn many_batches_during_a_compaction_do_not_stop_it() {
         batch.puts = (0..records).map(|_| (rng.u64(..).to_be_bytes().to_vec(), vec![7; len])).collect();
         engine.commit(batch).unwrap();
     };
-    (0..200).for_each(|_| write(100, 1_000));
-    let begun = Instant::now();
+    (0..2_000).for_each(|_| write(10, 1_000));
+    let (begun, mut batches) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(4) {
         write(1, 100);
+        batches += 1;
     }
+    assert!(batches > 10_000, "{batches} batches: each waited for something");
     let (done, ended) = mpsc::channel();
     thread::spawn(move || done.send(Box::new(engine).close().is_ok()));
     assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Ok(true), "the engine ends");

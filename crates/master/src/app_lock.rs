@@ -127,7 +127,7 @@ impl Master {
         self.doubts.values().map(|doubt| doubt.since + DOUBT).min().unwrap_or(Micros::NEVER)
     }
 
-    /// What a node asked in a recovery is not looked at before its end: nothing of it can have been granted. Returns whether it was that.
+    /// What a node asked in a recovery is not looked at before its end: nothing can have been granted of what is called off. Returns whether it was that.
     pub(crate) fn cancel_deferred_lock(&mut self, node: NodeId, request: u64) -> bool {
         let is_it = |(sender, message): &(NodeId, ToMaster)| {
             let is_set = |op: &LockOp| matches!(op, LockOp::Set { .. });
@@ -135,7 +135,13 @@ impl Master {
                 && matches!(message, ToMaster::Lock { request: of, op } if *of == request && is_set(op))
         };
         let Some(at) = self.deferred.iter().position(is_it) else { return false };
-        self.deferred.remove(at);
+        if let Some((_, ToMaster::Lock { op: LockOp::Set { lock, .. }, .. })) = self.deferred.remove(at)
+            && lock.kind == LockKind::Flock
+        {
+            // As in `on_cancel_lock`; it may have told what it converts from.
+            let granted = self.app_locks.unset(node, &lock);
+            self.answer_locks(granted);
+        }
         let error = Some(FsError::Interrupted);
         self.send(node, FromMaster::Locked { request, error, conflict: None });
         true

@@ -193,6 +193,20 @@ impl AppLocks {
         self.in_way.keys().copied()
     }
 
+    /// Whether somebody waits for a lock of a node. If nobody does, it is not [`in_way`](Self::in_way) from here on, until something changes.
+    pub fn is_in_way(&mut self, node: NodeId) -> bool {
+        let contended = self.contended.iter().filter(|(_, nodes)| nodes.contains(&node));
+        for file in contended.filter_map(|(ino, _)| self.files.get(ino)) {
+            let is_its = |w: &Waiting| file.granted.in_way(w.node, &w.lock).any(|(of, _)| of == node);
+            if file.waiting.iter().any(is_its) {
+                return true;
+            }
+        }
+        self.in_way.remove(&node);
+        self.contended.values_mut().for_each(|nodes| _ = nodes.remove(&node));
+        false
+    }
+
     /// A node comes back by a new connection: of its locks those stay that it knows of, and what it waits for it
     /// asks again. Returns the requests that are granted by what goes.
     pub fn keep_known(&mut self, node: NodeId, known: &[ByteLock]) -> Vec<(NodeId, u64)> {
@@ -284,6 +298,7 @@ mod tests {
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
     const C: NodeId = NodeId(3);
+    const D: NodeId = NodeId(4);
 
     fn lock(owner: u64, exclusive: bool, start: u64, end: u64) -> ByteLock {
         let kind = LockKind::Posix;
@@ -398,6 +413,11 @@ mod tests {
         assert_eq!(in_way(&locks), []);
         assert_eq!(locks.set(C, 3, lock(3, true, 0, 10), true).0, Outcome::Waiting);
         assert_eq!(in_way(&locks), [A, B]);
+        locks.set(D, 5, lock(4, true, 90, 99), true);
+        assert_eq!(in_way(&locks), [A, B, D]);
+        assert!(locks.is_in_way(A) && !locks.is_in_way(D));
+        assert_eq!(in_way(&locks), [A, B]);
+        locks.unset(D, &lock(4, true, 90, 99));
         locks.unset(A, &lock(1, false, 0, 10));
         assert_eq!(in_way(&locks), [B]);
         assert_eq!(locks.drop_node(B), [(C, 3)]);

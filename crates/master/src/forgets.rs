@@ -187,6 +187,9 @@ impl Master {
         let overdue = self.debts().filter(|(node, patience, _)| self.debt_due(*node, *patience) <= now);
         let overdue: Vec<(NodeId, Debt)> = overdue.map(|(node, _, debt)| (node, debt)).collect();
         for (node, debt) in overdue {
+            if debt == Debt::Lock && !self.app_locks.is_in_way(node) {
+                continue;
+            }
             let Some(member) = self.members.get(&node) else { continue };
             if self.lease_ends(member) <= now {
                 let reason = match &member.standing {

@@ -32,7 +32,7 @@ pub(crate) struct Quota {
     asks: Vec<Ask>,
     /// Credit that members were asked to give back and have not, by account, member and number, and what they were granted since.
     recalls: BTreeMap<(Account, NodeId, u64), Amount>,
-    /// Members that had credit when limits became lower: the number of their recall, and since when.
+    /// Members that may have credit of before a limit became lower: the number of their recall, and since when.
     lowered: BTreeMap<(Account, NodeId), (u64, Micros)>,
     /// Inodes without a name whose removal waits for tokens: what they use falls free at once.
     reclaiming: BTreeSet<Ino>,
@@ -159,9 +159,10 @@ impl Master {
                 self.send(node, FromMaster::Limited { version, accounts: accounts.clone() });
             }
         }
-        if old
-            .is_some_and(|old| allows_less(old.bytes, limits.bytes) || allows_less(old.inodes, limits.inodes))
-        {
+        let is_lower =
+            |old: Limits| allows_less(old.bytes, limits.bytes) || allows_less(old.inodes, limits.inodes);
+        // At the end of a recovery all are asked anyway.
+        if !self.recovering && old.is_some_and(is_lower) {
             for node in self.members.keys().copied().collect::<Vec<_>>() {
                 self.recall_lowered(node, account, self.clock.now);
             }
@@ -182,9 +183,25 @@ impl Master {
         self.quota.lowered.insert((account, node), (seq, since));
     }
 
+    /// Members have told a new master what credit they have: what is beyond the limits as they are now goes back.
+    pub(crate) fn recall_beyond(&mut self) {
+        let held: Vec<(Account, NodeId)> = self.quota.held.keys().copied().collect();
+        for (account, node) in held {
+            let Some(Left { all, .. }) = self.left(account, self.clock.wall) else { continue };
+            if all.bytes < 0 || all.inodes < 0 {
+                self.recall_lowered(node, account, self.clock.now);
+            }
+        }
+    }
+
     /// What a member freed above a limit is not to be used again without being asked for: it goes back.
     pub(crate) fn recall_surplus(&mut self, node: NodeId, spent: &[Credit]) {
         for credit in spent.iter().filter(|credit| credit.bytes < 0 || credit.inodes < 0) {
+            let recalls = (credit.account, node, 0)..=(credit.account, node, u64::MAX);
+            if self.quota.recalls.range(recalls).next().is_some() {
+                // Its answer comes behind this batch.
+                continue;
+            }
             let held = self.quota.held.get(&(credit.account, node)).copied().unwrap_or_default();
             let Some(Left { all, .. }) = self.left(credit.account, self.clock.wall) else { continue };
             let is_surplus = |freed: i64, left: i64, held: i64| freed < 0 && left < 0 && held > 0;

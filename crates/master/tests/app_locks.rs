@@ -7,7 +7,7 @@ use common::{A, B, Rig};
 use master::{Output, PeerId};
 use meta::FsError;
 use types::{Ino, NodeId};
-use wire::{BYTE_MAX, ByteLock, FromMaster, LockKind, LockOp, LockOwner, ToMaster};
+use wire::{BYTE_MAX, ByteLock, FromMaster, LockKind, LockOp, LockOwner, ReassertPart, ToMaster};
 
 fn flock(owner: u64, exclusive: bool) -> ByteLock {
     ByteLock {
@@ -76,17 +76,23 @@ fn the_lock_of_a_lapsed_node_is_free_for_who_does_not_wait() {
     assert!(granted && refused >= 5, "refused for {refused} s: it holds the lock as long as its lease");
 }
 
-/// Goal: who gives up waiting is not held until a change of master is over. Method: the new master waits for B; A has asked anew, and cancels.
+/// Goal: who gives up waiting is not held until a change of master is over. Method: the new master waits for B; A has asked anew to
+/// convert its flock, and cancels, by which it has none: B gets one.
 #[test]
 fn who_gives_up_waiting_in_a_recovery_is_answered_at_once() {
     let mut rig = Rig::new();
     let a = rig.join(A, NodeId(0));
-    rig.join(B, NodeId(0));
+    let b = rig.join(B, NodeId(0));
     rig.remaster();
     rig.join_from(A, 101, a);
+    let done = |list| ToMaster::Reassert { part: ReassertPart::Locks { list }, done: true };
+    rig.tell(A, done(vec![flock(1, false)]));
     let op = LockOp::Set { lock: flock(1, true), wait: true };
     let asked = rig.tell(A, ToMaster::Lock { request: 5, op });
     assert_eq!(answer(&asked, A), None, "B has not told what it holds: {asked:?}");
     let cancelled = rig.tell(A, ToMaster::CancelLock { request: 5 });
     assert_eq!(answer(&cancelled, A), Some(Some(FsError::Interrupted)), "{cancelled:?}");
+    rig.join_from(B, 102, b);
+    rig.tell(B, done(Vec::new()));
+    assert_eq!(answer(&set(&mut rig, B, 6, flock(2, true)), B), Some(None), "nobody has one");
 }

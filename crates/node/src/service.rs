@@ -226,7 +226,7 @@ impl Service {
         self.with_master(|master, clock| master.set_limits(clock, account, limits))
     }
 
-    /// Whether every member has taken the list of this number.
+    /// Whether every member has taken the list of this number, and none has credit of before a limit became lower, of whatever account.
     pub fn limits_taken(&self, version: u64) -> Option<bool> {
         self.with_master(|master, _| master.limits_taken(version))
     }

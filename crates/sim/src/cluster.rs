@@ -24,6 +24,7 @@ mod credit;
 mod deposed;
 mod faults;
 mod figures;
+mod masters;
 mod moves;
 
 pub use faults::{Cut, StoreFault};
@@ -207,30 +208,6 @@ impl Cluster {
             cluster.add_node();
         }
         cluster
-    }
-
-    fn open_master(&mut self) {
-        let config = master::Config {
-            volume: VOLUME,
-            cookie_key: COOKIE_KEY,
-            lease: LEASE,
-            token_memory: self.config.token_memory,
-            commit_interval: Micros(1_000_000),
-            store: Arc::new(self.store.clone()),
-        };
-        let clock = self.master_clock();
-        let master = Master::open(clock, self.engine.clone(), config, Arc::new(Metrics::new()));
-        let mut master = master.expect("the volume opens");
-        if self.config.listing_entries > 0 {
-            master.limit_listings(self.config.listing_entries);
-        }
-        // Turns are taken in directories that are changed as often as that.
-        if !self.config.seed.is_multiple_of(3) {
-            master.take_turns_from((self.config.seed % 3) as u32);
-        }
-        master.note_granted_beyond(&self.granted_beyond);
-        self.master = Some(master);
-        self.master_syncs.clear();
     }
 
     /// Adds a node and returns its index.

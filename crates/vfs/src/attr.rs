@@ -452,11 +452,8 @@ impl Core {
         let (attr, mut keep) = self.attr_of(ino, progress)?;
         if size.is_some() {
             self.note_truncated(ino, attr.size);
-            if !self.may_give_to_keep() {
-                keep = Keep::No;
-            }
         }
-        if !self.config.setattr_in_order {
+        if !self.config.setattr_in_order || size.is_some() && !self.may_give_to_keep() {
             keep = Keep::No;
         }
         self.note_told(&attr);

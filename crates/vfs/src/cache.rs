@@ -111,7 +111,7 @@ pub struct OwnCache {
     pub attr: Option<InodeAttr>,
     /// The content, while its token is held.
     pub content: Option<Content>,
-    /// Whom it is charged to, from when the names' half went: nobody changes that without taking the content.
+    /// Whom it is charged to, from when the names' half went until the content is given back, in part even: whoever changes that takes it.
     pub charge: Option<Charge>,
 }
 

@@ -10,7 +10,7 @@ use wire::{BYTE_MAX, ByteLock, LockKind, LockOp, LockOwner, ToMaster};
 use crate::core::{Core, Link};
 use crate::outputs::Clock;
 use crate::request::{HandleId, Reply, Request};
-use crate::wait::{LockAnswer, Progress, Step, Try, WaitKey};
+use crate::wait::{LockAnswer, Parked, Progress, Step, Try, WaitKey};
 
 /// What closing files does to locks.
 #[derive(Debug, Default)]
@@ -109,12 +109,10 @@ impl Core {
         self.tell_closes();
     }
 
-    /// Says that closes are told, once those have given up all locks that are under way.
+    /// Says that closes are told, once those that are under way have given up all locks.
     pub(crate) fn tell_closes(&mut self) {
-        let is_giving_up = |parked: &crate::wait::Parked| {
-            matches!((&parked.request, parked.key), (Request::Release { .. }, WaitKey::Lock(_)))
-        };
-        if self.closes.put_off.is_empty() || self.parked.values().any(is_giving_up) {
+        let is_closing = |parked: &Parked| matches!(parked.request, Request::Release { .. });
+        if self.closes.put_off.is_empty() || self.parked.values().any(is_closing) {
             return;
         }
         for seq in std::mem::take(&mut self.closes.put_off) {

@@ -247,31 +247,8 @@ impl Core {
         self.clock = clock;
         let Some(mut done) = self.jobs.remove(job) else { return };
         self.end_taking(&done.pages);
-        // Pages filled while the call ran may have come after it looked.
         let since = done.since;
-        let mut again: Vec<Ino> =
-            done.pages.iter().copied().filter(|ino| self.was_served(*ino, since)).collect();
-        // Those of files that had none when it began, too.
-        let mut new = match done.purpose {
-            Purpose::Release(resource) if self.is_dropped(resource) => {
-                self.kernel_has(resource, Cause::Other).1
-            }
-            Purpose::Lapse | Purpose::Anew => self.with_pages(),
-            _ => Vec::new(),
-        };
-        if !new.is_empty() {
-            // All pages there are, perhaps, on both sides.
-            let had: FxHashSet<Ino> = done.pages.iter().copied().collect();
-            new.retain(|ino| !had.contains(ino));
-        }
-        again.extend(&new);
-        done.pages.extend(new);
-        if let Some(dir) = self.listed_meanwhile(&done.purpose) {
-            again.push(dir);
-            if !done.pages.contains(&dir) {
-                done.pages.push(dir);
-            }
-        }
+        let again = self.filled_meanwhile(&mut done);
         if !again.is_empty() && done.rounds < ROUNDS_MAX {
             // A read that is under way fills its page later.
             let is_read = |ino: &Ino| {
@@ -334,6 +311,36 @@ impl Core {
             self.invalidate(Purpose::Alone, list, again);
         }
         self.settle();
+    }
+
+    /// What an invalidation has to take back once more: pages filled while the call ran may have come after it looked. Files that had none when it began
+    /// are its own from then on.
+    fn filled_meanwhile(&mut self, done: &mut InvalidateJob) -> Vec<Ino> {
+        let since = done.since;
+        let mut again: Vec<Ino> =
+            done.pages.iter().copied().filter(|ino| self.was_served(*ino, since)).collect();
+        // Those of files that had none when it began, too.
+        let mut new = match done.purpose {
+            Purpose::Release(resource) if self.is_dropped(resource) => {
+                self.kernel_has(resource, Cause::Other).1
+            }
+            Purpose::Lapse | Purpose::Anew => self.with_pages(),
+            _ => Vec::new(),
+        };
+        if !new.is_empty() {
+            // All pages there are, perhaps, on both sides.
+            let had: FxHashSet<Ino> = done.pages.iter().copied().collect();
+            new.retain(|ino| !had.contains(ino));
+        }
+        again.extend(&new);
+        done.pages.extend(new);
+        if let Some(dir) = self.listed_meanwhile(&done.purpose) {
+            again.push(dir);
+            if !done.pages.contains(&dir) {
+                done.pages.push(dir);
+            }
+        }
+        again
     }
 
     /// Nobody reads old content any more; nor what was fetched of its extents, which is under no right.
@@ -502,6 +509,12 @@ impl Core {
             ResourceKind::Dir => open = self.report_open(ino, release.to),
             ResourceKind::Attr => open.extend(self.report_own_open(ino)),
             ResourceKind::File | ResourceKind::Rename => {}
+        }
+        if resource.kind == ResourceKind::File
+            && let Some(own) = self.cache.owns.get_mut(&ino)
+        {
+            // Another may own it from here on.
+            own.charge = None;
         }
         if release.from == LockMode::Ex {
             self.drop_unlogged(resource);

@@ -5,7 +5,7 @@ mod kernel_file;
 mod mountinfo;
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -71,16 +71,21 @@ pub struct Mount {
 /// The file of the control file system that aborts. The kernel gives the number of a connection that is over to the next mount, which may be at the same
 /// place: this stays with the connection that it was opened for.
 #[derive(Debug)]
-struct Control(File);
+struct Control {
+    abort: File,
+    path: PathBuf,
+}
 
 impl Control {
     fn open(device_minor: u32) -> Option<Self> {
-        open_abort(device_minor).ok().map(Self)
+        Some(Self { abort: open_abort(device_minor).ok()?, path: abort_path(device_minor) })
     }
 
     /// Whether the connection is still there; one that was aborted is, until it is unmounted.
     fn is_there(&self) -> bool {
-        self.0.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+        let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let now = fs::metadata(&self.path).map(id);
+        now.is_ok_and(|now| self.abort.metadata().is_ok_and(|opened| id(opened) == now))
     }
 }
 
@@ -259,6 +264,10 @@ pub fn abort_connection(device_minor: u32) -> Result<(), MountError> {
     open_abort(device_minor)?.write_all(b"1").map_err(|source| MountError::Abort { device_minor, source })
 }
 
+fn abort_path(device_minor: u32) -> PathBuf {
+    Path::new(CONNECTIONS).join(device_minor.to_string()).join("abort")
+}
+
 /// Opens the file that aborts the FUSE connection numbered `device_minor` when something is written to it.
 ///
 /// It works even when the control file system is unmounted later.
@@ -267,7 +276,7 @@ pub fn abort_connection(device_minor: u32) -> Result<(), MountError> {
 ///
 /// As [`abort_connection`].
 pub fn open_abort(device_minor: u32) -> Result<File, MountError> {
-    let file = Path::new(CONNECTIONS).join(device_minor.to_string()).join("abort");
+    let file = abort_path(device_minor);
     let open = || File::options().write(true).open(&file);
     open()
         .or_else(|error| {
@@ -324,7 +333,7 @@ impl Mount {
     pub fn abort(&self) -> Result<(), MountError> {
         let device_minor = self.device_minor;
         match &self.control {
-            Some(Control(file)) => {
+            Some(Control { abort: file, .. }) => {
                 let mut file = file;
                 file.write_all(b"1").map_err(|source| MountError::Abort { device_minor, source })
             }

@@ -1,6 +1,5 @@
 //! Limits of the account that all processes are, and what is counted for it.
 
-use master::Master;
 use types::Account;
 
 use crate::cluster::Cluster;
@@ -11,13 +10,6 @@ impl Cluster {
         if let (Some(limits), Some(master)) = (self.config.limits, self.master.as_mut()) {
             master.set_limits(clock, Account::User(0), limits).expect("recorded");
         }
-    }
-
-    /// There is no master from now on. What it granted beyond limits may be in use under the next.
-    pub(super) fn take_master(&mut self) -> Option<Master> {
-        let master = self.master.take()?;
-        self.granted_beyond = master.granted_beyond();
-        Some(master)
     }
 
     /// No account can use more than it may.

@@ -1,9 +1,8 @@
 //! What goes wrong: deaths, losses of power, machines that stand still, connections that are cut or break.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use kv::{Claim, Failure, Operation};
+use kv::{Failure, Operation};
 use master::{Master, PeerId};
 use meta::FsError;
 use types::{Ino, Micros};
@@ -106,11 +105,6 @@ impl Cluster {
             }
         }
         self.pump();
-    }
-
-    fn open_engine(&mut self) {
-        let claim = Claim::new(self.figures.remasters + self.figures.power_losses + 1);
-        self.engine = Arc::new(self.disk.open(claim).expect("the disk opens again"));
     }
 
     /// A node's process is killed: what it had not sent is lost, and the master learns of it at once.
