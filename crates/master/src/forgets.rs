@@ -150,9 +150,18 @@ impl Master {
         member.renewed_at + self.config.lease
     }
 
-    /// When [`Master::end_overdue`] is next needed.
+    /// When [`Master::end_overdue`] is next needed, or this is to be asked again: it is, with every message, and there may be thousands of debts, which are a
+    /// matter of seconds.
     pub(crate) fn overdue_at(&self) -> Micros {
-        self.debts().map(|(node, patience, _)| self.debt_due(node, patience)).min().unwrap_or(Micros::NEVER)
+        let (looked, due) = self.overdue.get();
+        let next_look = looked + PAUSE_DEBTS;
+        if due != Micros::NEVER && self.clock.now < due.min(next_look) {
+            return due.min(next_look);
+        }
+        let dues = self.debts().map(|(node, patience, _)| self.debt_due(node, patience));
+        let due = dues.min().unwrap_or(Micros::NEVER);
+        self.overdue.set((self.clock.now, due));
+        due
     }
 
     /// A machine that slept, or a master that was stopped, finds everything overdue at once. The renewals of those
@@ -231,6 +240,8 @@ impl Master {
     }
 }
 
+/// Between two looks at all debts.
+const PAUSE_DEBTS: Micros = Micros::from_millis(50);
 /// Part of a lease from which on a wait for the store is one.
 const STORE_WAIT_PART: u64 = 10;
 /// Leases that a node which says nothing is waited for with what nobody waits for.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kv::EngineError;
 use meta::{Key, KeyKind};
-use types::{BatchSeq, Ino, LockMode, Micros, NodeId, OpSeq, ResourceId};
+use types::{BatchSeq, Ino, LockMode, Micros, NodeId, OpSeq, ResourceId, ResourceKind};
 use wire::{FromMaster, PROTOCOL_VERSION};
 
 use crate::change::Then;
@@ -237,7 +237,9 @@ impl Master {
         for seq in forgets {
             self.forgotten(seq);
         }
-        let held: BTreeSet<Ino> = self.table.held_by(node).map(|r| r.ino).collect();
+        // What may fall back into its directory with its token; a directory has nothing to fall back into.
+        let may_fall = |r: &ResourceId| matches!(r.kind, ResourceKind::Attr | ResourceKind::File);
+        let held: BTreeSet<Ino> = self.table.held_by(node).filter(may_fall).map(|r| r.ino).collect();
         let open = self.table.remove_node(self.clock.now, node);
         self.waiting.retain(|_, task| task.node() != Some(node));
         self.behind.remove(node);

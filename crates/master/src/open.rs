@@ -1,5 +1,6 @@
 //! Becoming the master of a volume, and the first contents of one.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -104,6 +105,7 @@ impl Master {
             recovery_ends: Micros::NEVER,
             deferred: VecDeque::new(),
             grace_until: Micros(0),
+            overdue: Cell::new((Micros(0), Micros::NEVER)),
             entered_at: clock.now,
             syncing: None,
             sync_covers: BTreeMap::new(),

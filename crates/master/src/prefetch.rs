@@ -34,11 +34,13 @@ impl Master {
         let mut ask = AskBack::new();
         let mut route = Route::new(directories_of(first), ahead.dirs);
         let (mut brought, mut asked, mut seen) = (0, 0, 0);
+        // Of directories that did not fit, and what was read of those that others hold.
+        let (mut misfits, mut looked) = (0, 0);
         while let Some((next, side)) = route.next() {
             seen += 1;
-            let is_full = brought >= window || bytes + GRANT_BYTES_MIN > BYTES_MAX;
+            let is_full = brought >= window || bytes + GRANT_BYTES_MIN > BYTES_MAX || misfits >= MISFITS_MAX;
             // Beyond what is granted only those are of interest that somebody else holds, if anybody does.
-            if seen > 4 * window || asked >= window || is_full && asked == 0 {
+            if seen > 4 * window || asked >= window || looked > LOOKED_MAX || is_full && asked == 0 {
                 break;
             }
             let resource = ResourceId::dir(next);
@@ -47,13 +49,17 @@ impl Master {
             }
             let children = if self.note_held(node, resource, &mut ask) {
                 asked += 1;
-                self.listing(next, 0, LISTING_BYTES).map(|(listing, _)| directories_in(&listing))
+                self.listing(next, 0, LISTING_BYTES).map(|(listing, bytes)| {
+                    looked += bytes;
+                    directories_in(&listing)
+                })
             } else if is_full || !self.table.may_grant(node, resource, LockMode::Pr) {
                 continue;
             } else {
                 let room = (BYTES_MAX - bytes).min(LISTING_BYTES);
                 if room < LISTING_BYTES && !self.fits(next, room) {
                     // The walk asks for it by itself, and gets it whole.
+                    misfits += 1;
                     continue;
                 }
                 self.grant_directory(node, next, LockMode::Pr, room).map(|(grant, grant_bytes)| {
@@ -74,22 +80,25 @@ impl Master {
     /// asked back together with it, so that one answer brings it all.
     pub(crate) fn ask_ahead(&mut self, node: NodeId, dir: Ino, ahead: Ahead) {
         let window = window_of(&ahead);
-        let listing = self.listing(dir, 0, LISTING_BYTES).ok();
-        let Some((listing, _)) = listing.filter(|_| window > 0) else { return };
+        if window == 0 {
+            return;
+        }
+        let Ok((listing, mut looked)) = self.listing(dir, 0, LISTING_BYTES) else { return };
         let mut ask = AskBack::new();
         let mut route = Route::new(directories_in(&listing), ahead.dirs);
         let (mut asked, mut seen) = (0, 0);
         while let Some((next, side)) = route.next() {
             seen += 1;
-            if asked >= window || seen > 2 * window {
+            if asked >= window || seen > 2 * window || looked > LOOKED_MAX {
                 break;
             }
             if next == dir {
                 continue;
             }
             asked += usize::from(self.note_held(node, ResourceId::dir(next), &mut ask));
-            let listing = self.listing(next, 0, LISTING_BYTES);
-            route.add(listing.map(|(listing, _)| directories_in(&listing)).unwrap_or_default(), side);
+            let Ok((listing, bytes)) = self.listing(next, 0, LISTING_BYTES) else { continue };
+            looked += bytes;
+            route.add(directories_in(&listing), side);
         }
         self.ask_back(ask);
     }
@@ -184,5 +193,9 @@ fn directories_in(listing: &wire::Listing) -> Vec<Ino> {
 const WINDOW_MAX: usize = 512;
 /// Bytes of the grants in one message, at most; what goes beyond it is one directory's record and one entry.
 const BYTES_MAX: usize = 896 << 10;
+/// Bytes of directories that are read only to see what lies below them, about, for one message.
+const LOOKED_MAX: usize = 16 << 20;
+/// Directories that do not fit after which nothing more is tried: each is read as far as there is room.
+const MISFITS_MAX: usize = 4;
 /// With less room than this nothing more is tried.
 const GRANT_BYTES_MIN: usize = 4 << 10;

@@ -14,9 +14,10 @@ use crate::turns::changed_alone;
 impl Master {
     pub(crate) fn on_ship(&mut self, node: NodeId, seq: OpSeq, acked: OpSeq, now: Timespec, op: Op) {
         let Some(member) = self.members.get_mut(&node) else { return };
-        member.acked = member.acked.max(acked);
-        let acked = member.acked;
-        member.answered.retain(|answered| *answered > acked);
+        if acked > member.acked {
+            member.acked = acked;
+            member.answered = member.answered.split_off(&OpSeq(acked.0.saturating_add(1)));
+        }
         if member.running.contains(&seq) || seq <= member.acked || member.answered.contains(&seq) {
             return;
         }

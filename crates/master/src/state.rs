@@ -1,5 +1,6 @@
 //! The master's state and its entry points.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -185,6 +186,8 @@ pub struct Master {
     pub(crate) deferred: VecDeque<(NodeId, ToMaster)>,
     /// No membership ends before.
     pub(crate) grace_until: Micros,
+    /// When debts were last looked at, and when the first of them is due.
+    pub(crate) overdue: Cell<(Micros, Micros)>,
     /// When it was last called.
     pub(crate) entered_at: Micros,
 

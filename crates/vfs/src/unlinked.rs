@@ -24,6 +24,8 @@ pub(crate) struct Unlinked {
     inodes: BTreeMap<Ino, Vec<Removal>>,
     /// When they were answered, oldest first.
     answered: VecDeque<(Micros, Ino)>,
+    /// Those that are running, by the operation.
+    running: BTreeSet<(OpSeq, Ino)>,
     /// Those of which the kernel is being asked whether it is done.
     asked: BTreeSet<Ino>,
 }
@@ -51,8 +53,9 @@ impl Unlinked {
             self.answered.pop_front();
             self.retain(old, |removal| removal.state != State::Answered(at));
         }
-        if let State::Answered(at) = removal.state {
-            self.answered.push_back((at, ino));
+        match removal.state {
+            State::Answered(at) => self.answered.push_back((at, ino)),
+            State::Running(seq) => _ = self.running.insert((seq, ino)),
         }
         self.inodes.entry(ino).or_default().push(removal);
     }
@@ -86,15 +89,10 @@ impl Core {
 
     /// The shipped operation is answered.
     pub(crate) fn end_unlinking(&mut self, seq: OpSeq) {
-        if self.cache.unlinked.inodes.is_empty() {
-            return;
-        }
-        let of =
-            |removals: &Vec<Removal>| removals.iter().any(|removal| removal.state == State::Running(seq));
-        let inos =
-            self.cache.unlinked.inodes.iter().filter(|(_, removals)| of(removals)).map(|(ino, _)| *ino);
-        for ino in inos.collect::<Vec<_>>() {
-            self.cache.unlinked.retain(ino, |removal| removal.state != State::Running(seq));
+        let unlinked = &mut self.cache.unlinked;
+        let of = (seq, Ino(0))..=(seq, Ino(u64::MAX));
+        for (_, ino) in unlinked.running.extract_if(of, |_| true).collect::<Vec<_>>() {
+            unlinked.retain(ino, |removal| removal.state != State::Running(seq));
         }
     }
 

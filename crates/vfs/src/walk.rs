@@ -41,6 +41,9 @@ impl Walk {
         }
         self.window = if self.steps < STEPS_MIN {
             0
+        } else if self.brought == 0 && self.window > 0 {
+            // Nothing fitted, or there was nothing: to ask for more would have more looked at.
+            self.window
         } else if self.used >= self.brought / 4 {
             (self.window * 4).clamp(4, WINDOW_MAX)
         } else {
@@ -199,7 +202,9 @@ mod tests {
             (walk.brought, walk.used) = (window, window);
         }
         assert_eq!(windows, [4, 16, 64, 256, WINDOW_MAX, WINDOW_MAX]);
-        walk.used = 0;
+        (walk.brought, walk.used) = (0, 0);
+        assert_eq!(walk.step(true), WINDOW_MAX, "nothing came");
+        (walk.brought, walk.used) = (WINDOW_MAX, 0);
         assert_eq!(walk.step(true), WINDOW_MAX / 4);
         (walk.brought, walk.used) = (128, 1);
         assert_eq!(walk.step(true), 32);
