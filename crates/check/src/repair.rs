@@ -39,12 +39,15 @@ pub struct Repaired {
 /// As [`check()`]; what was done before is whole.
 pub fn repair(engine: &dyn Engine, options: &Options<'_>) -> Result<Repaired, CheckError> {
     let mut done = Vec::new();
-    let facts = Facts::read(engine, options)?;
-    let report = check(engine, options)?;
-    let refused = doubt_of(&report, options);
+    // What is to be decided is a matter of records. One reading of them all is in memory at a time.
+    let records = Options { reads_data: false, ..*options };
+    let refused = doubt_of(&check(engine, &records)?, options);
     if refused.is_none() {
-        reclaim(engine, options, &facts, &mut done)?;
-        let facts = Facts::read(engine, options)?;
+        reclaim(engine, options, &Facts::read(engine, &records)?, &mut done)?;
+        if let Some(doubt) = doubt_of(&check(engine, &records)?, options) {
+            return Ok(Repaired { done, refused: Some(doubt), left: check(engine, options)? });
+        }
+        let facts = Facts::read(engine, &records)?;
         count_links(engine, &facts, &mut done)?;
         count_sums(engine, &facts, &mut done)?;
         // A loss of power must not bring back what names a segment that is gone.

@@ -185,17 +185,29 @@ impl Report {
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}: {}", self.kind.name(), self.key, self.what)?;
+        write!(f, "{}: {}: {}", self.kind.name(), self.key, printable(&self.what))?;
         match &self.path {
-            Some(path) => write!(f, " [{path}]"),
+            Some(path) => write!(f, " [{}]", printable(path)),
             None => Ok(()),
         }
     }
 }
 
+/// A text with names in it, as one line that does nothing to a terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_printed_on_one_line() {
+        assert_eq!(printable("a b/ü\u{1b}[2J\nrepaired: all"), "a b/ü\\u{1b}[2J\\nrepaired: all");
+    }
 
     #[test]
     fn notes_that_are_not_kept_are_no_faults() {

@@ -165,7 +165,16 @@ impl Core {
             error.get_or_insert(FsError::Io);
         }
         if error.is_some() {
-            self.edit_waiting(key, |progress| progress.error = error);
+            match what {
+                // The space of the disk is known all the same.
+                FetchWhat::Totals {} => {
+                    log::error!(
+                        "how many inodes the volume has cannot be read: it is told as it was last known"
+                    );
+                    self.space.counted_at = Some(self.clock.now);
+                }
+                _ => self.edit_waiting(key, |progress| progress.error = error),
+            }
             self.wake(key);
             return;
         }

@@ -1,14 +1,14 @@
 //! `holdfast quota`.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+mod tree;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value as Json;
 use volume::Volume;
 
-use crate::args::{QuotaArgs, QuotaCommand, QuotaReportArgs, QuotaSetArgs, QuotaTreeArgs};
+use crate::args::{QuotaArgs, QuotaCommand, QuotaReportArgs, QuotaSetArgs};
 use crate::backend;
 use crate::commands::scrub::volume_of;
 use crate::failure::{Failure, with_causes};
@@ -19,7 +19,7 @@ pub fn run(args: &QuotaArgs) -> Result<(), Failure> {
     match &args.command {
         QuotaCommand::Report(args) => report(args),
         QuotaCommand::Set(args) => set(args),
-        QuotaCommand::Tree(args) => tree(args),
+        QuotaCommand::Tree(args) => tree::run(args),
     }
 }
 
@@ -91,6 +91,9 @@ fn set(args: &QuotaSetArgs) -> Result<(), Failure> {
         .find(|known| known["account"] == account.as_str());
     let now =
         |what: &str, which: &str| found.map_or(0, |found| found["limits"][what][which].as_u64().unwrap_or(0));
+    if args.grace.is_some_and(|grace| grace.as_secs() == 0) {
+        return Err(Failure::usage("--grace: a second at least".to_owned()));
+    }
     let limit = |what: &str, hard: Option<u64>, soft: Option<u64>| {
         let hard = hard.unwrap_or_else(|| now(what, "hard"));
         let soft = soft.unwrap_or_else(|| now(what, "soft"));
@@ -105,60 +108,6 @@ fn set(args: &QuotaSetArgs) -> Result<(), Failure> {
     let inodes = limit("inodes", args.inodes, args.soft_inodes)?;
     asked(backend::ask(&volume, &socket, &format!("quota-set {account} {bytes} {inodes}")))?;
     Ok(())
-}
-
-/// Charges a directory and all below it to a tree of its own, or to none.
-fn tree(args: &QuotaTreeArgs) -> Result<(), Failure> {
-    let failed =
-        |path: &Path, error: std::io::Error| Failure::problem(format!("{}: {error}", path.display()));
-    let metadata = fs::symlink_metadata(&args.dir).map_err(|error| failed(&args.dir, error))?;
-    if !metadata.is_dir() {
-        return Err(Failure::usage(format!("{}: not a directory", args.dir.display())));
-    }
-    let number = match args.remove {
-        true => 0,
-        // Inode numbers are never reused, and so are these.
-        false => u32::try_from(metadata.ino()).map_err(|_| {
-            Failure::problem(format!("{}: its inode number is too large to name a tree", args.dir.display()))
-        })?,
-    };
-    let mut directories = vec![args.dir.clone()];
-    let (mut count, device) = (0u64, metadata.dev());
-    // A directory before what is in it: what is made meanwhile inherits.
-    while let Some(dir) = directories.pop() {
-        assign(&dir, number)?;
-        count += 1;
-        for entry in fs::read_dir(&dir).map_err(|error| failed(&dir, error))? {
-            let path = entry.map_err(|error| failed(&dir, error))?.path();
-            let found = match fs::symlink_metadata(&path) {
-                Ok(found) => found,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed(&path, error)),
-            };
-            if found.dev() != device {
-                continue;
-            }
-            if found.is_dir() {
-                directories.push(path);
-            } else {
-                assign(&path, number)?;
-                count += 1;
-            }
-        }
-    }
-    match number {
-        0 => println!("{count} inodes belong to no tree"),
-        number => println!("{count} inodes belong to tree:{number}"),
-    }
-    Ok(())
-}
-
-fn assign(path: &Path, number: u32) -> Result<(), Failure> {
-    let value = number.to_string();
-    match rustix::fs::lsetxattr(path, TREE_XATTR, value.as_bytes(), rustix::fs::XattrFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-        Err(error) => Err(Failure::problem(format!("{}: {error}", path.display()))),
-    }
 }
 
 /// `user:NAME`, `group:NAME`, `tree:DIR`, or a number instead of a name.

@@ -1,0 +1,178 @@
+//! `holdfast quota tree`: a directory and all below it are charged to a tree of its own, or to none.
+//!
+//! Whoever may write below the directory can move things while this runs. So it goes by open directories and follows no symbolic link: nothing outside is
+//! ever touched. What was moved out of its way is met when all is gone through once more.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+
+use super::TREE_XATTR;
+use crate::args::QuotaTreeArgs;
+use crate::failure::Failure;
+
+/// One time through everything.
+#[derive(Default)]
+struct Pass {
+    /// What belongs to the tree now.
+    count: u64,
+    /// What did not before.
+    assigned: u64,
+}
+
+/// Runs it.
+pub(super) fn run(args: &QuotaTreeArgs) -> Result<(), Failure> {
+    let failed = |error: Errno| Failure::problem(format!("{}: {error}", args.dir.display()));
+    let metadata = std::fs::symlink_metadata(&args.dir)
+        .map_err(|error| Failure::problem(format!("{}: {error}", args.dir.display())))?;
+    if !metadata.is_dir() {
+        return Err(Failure::usage(format!("{}: not a directory", args.dir.display())));
+    }
+    let number = match args.remove {
+        true => 0,
+        // Inode numbers are never reused, and so are these.
+        false => u32::try_from(metadata.ino()).map_err(|_| {
+            Failure::problem(format!("{}: its inode number is too large to name a tree", args.dir.display()))
+        })?,
+    };
+    let tree = Tree { number: number.to_string(), device: metadata.dev() };
+    let mut count = 0;
+    for _ in 0..PASSES_MAX {
+        let top = rustix::fs::open(&args.dir, DIRECTORY, Mode::empty()).map_err(failed)?;
+        if rustix::fs::fstat(&top).map_err(failed)?.st_ino != metadata.ino() {
+            return Err(Failure::problem(format!("{}: another directory by now", args.dir.display())));
+        }
+        let mut pass = Pass::default();
+        tree.assign_directory(&top, &args.dir, &mut pass)?;
+        tree.visit(&top, &args.dir, &mut pass)?;
+        count = pass.count;
+        if pass.assigned == 0 {
+            break;
+        }
+    }
+    match number {
+        0 => println!("{count} inodes belong to no tree"),
+        number => println!("{count} inodes belong to tree:{number}"),
+    }
+    Ok(())
+}
+
+struct Tree {
+    /// As the attribute has it.
+    number: String,
+    device: u64,
+}
+
+impl Tree {
+    /// Assigns what is in a directory, which is assigned already: what is made meanwhile inherits. Then what is below.
+    fn visit(&self, dir: &OwnedFd, path: &Path, pass: &mut Pass) -> Result<(), Failure> {
+        let failed = |error: Errno| Failure::problem(format!("{}: {error}", path.display()));
+        let mut below: Vec<CString> = Vec::new();
+        for entry in Dir::read_from(dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let Some(found) =
+                if_there(rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)).map_err(failed)?
+            else {
+                continue;
+            };
+            if found.st_dev != self.device {
+                continue;
+            }
+            if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
+                self.assign_file(dir, name, path, pass)?;
+            } else if let Some(child) = self.open(dir, name).map_err(failed)? {
+                self.assign_directory(&child, path, pass)?;
+                below.push(name.to_owned());
+            }
+        }
+        for name in below {
+            if let Some(child) = self.open(dir, &name).map_err(failed)? {
+                self.visit(&child, &path.join(name.to_string_lossy().as_ref()), pass)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory in another, unless something else is there by now.
+    fn open(&self, dir: &OwnedFd, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
+        let Some(child) = if_there(rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()))? else {
+            return Ok(None);
+        };
+        Ok((rustix::fs::fstat(&child)?.st_dev == self.device).then_some(child))
+    }
+
+    fn assign_directory(&self, dir: &OwnedFd, path: &Path, pass: &mut Pass) -> Result<(), Failure> {
+        let mut had = [0; NUMBER_LEN_MAX];
+        let had = rustix::fs::fgetxattr(dir, TREE_XATTR, &mut had[..]).map(|len| had[..len].to_vec());
+        let is_new = !self.is_its(had);
+        if is_new {
+            rustix::fs::fsetxattr(dir, TREE_XATTR, self.number.as_bytes(), XattrFlags::empty())
+                .map_err(|error| Failure::problem(format!("{}: {error}", path.display())))?;
+        }
+        pass.note(is_new);
+        Ok(())
+    }
+
+    fn assign_file(&self, dir: &OwnedFd, name: &CStr, path: &Path, pass: &mut Pass) -> Result<(), Failure> {
+        // It may be of any kind, and is not opened.
+        let at = [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name.to_bytes()].concat();
+        let mut had = [0; NUMBER_LEN_MAX];
+        let had = rustix::fs::lgetxattr(&at[..], TREE_XATTR, &mut had[..]).map(|len| had[..len].to_vec());
+        let is_new = !self.is_its(had);
+        if is_new {
+            let value = self.number.as_bytes();
+            let set = if_there(rustix::fs::lsetxattr(&at[..], TREE_XATTR, value, XattrFlags::empty()));
+            let failed = |error: Errno| {
+                Failure::problem(format!("{}/{}: {error}", path.display(), name.to_string_lossy()))
+            };
+            if set.map_err(failed)?.is_none() {
+                return Ok(());
+            }
+        }
+        pass.note(is_new);
+        Ok(())
+    }
+
+    /// Whether something with this attribute belongs to the tree; without one it belongs to none.
+    fn is_its(&self, had: Result<Vec<u8>, Errno>) -> bool {
+        match had {
+            Ok(had) => had == self.number.as_bytes(),
+            Err(Errno::NODATA) => self.number == "0",
+            Err(_) => false,
+        }
+    }
+}
+
+impl Pass {
+    fn note(&mut self, is_new: bool) {
+        self.count += 1;
+        self.assigned += u64::from(is_new);
+    }
+}
+
+/// Nothing where somebody has removed something or put something else there.
+fn if_there<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
+/// Times that all is gone through while there is something new.
+const PASSES_MAX: u32 = 16;
+/// Digits of a tree.
+const NUMBER_LEN_MAX: usize = 16;
