@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use kv::{Batch, Engine, KeyRange};
+use kv::{Batch, Engine, KeyRange, Pace};
 use meta::ops::{Op, OpContext};
 use meta::{
     Child, Dirent, Key, SegmentRecord, StoreView, StoredInode, UsageRecord, VolumeRecord, value_decode,
@@ -19,6 +19,7 @@ use crate::engine_store::EngineStore;
 use crate::facts::{Facts, Node, Options, Record, is_sum};
 use crate::report::{Fault, FaultKind, Report};
 use crate::rules;
+use crate::scrub::verify_engine;
 use crate::{CheckError, check};
 
 /// What a repair did, and what is left.
@@ -26,7 +27,7 @@ use crate::{CheckError, check};
 pub struct Repaired {
     /// What was done, a line each.
     pub done: Vec<String>,
-    /// Why nothing was begun, if so.
+    /// Why nothing was begun, or nothing more, if so.
     pub refused: Option<String>,
     /// The check afterwards.
     pub left: Report,
@@ -41,10 +42,17 @@ pub fn repair(engine: &dyn Engine, options: &Options<'_>) -> Result<Repaired, Ch
     let mut done = Vec::new();
     // What is to be decided is a matter of records. One reading of them all is in memory at a time.
     let records = Options { reads_data: false, ..*options };
-    let refused = doubt_of(&check(engine, &records)?, options);
+    let mut found = check(engine, &records)?;
+    if options.reads_data {
+        let pace: &mut Pace<'_> = &mut |_| true;
+        verify_engine(engine, pace, &mut found);
+    }
+    let refused = doubt_of(&found, options);
+    drop(found);
     if refused.is_none() {
         reclaim(engine, options, &Facts::read(engine, &records)?, &mut done)?;
         if let Some(doubt) = doubt_of(&check(engine, &records)?, options) {
+            engine.sync()?;
             return Ok(Repaired { done, refused: Some(doubt), left: check(engine, options)? });
         }
         let facts = Facts::read(engine, &records)?;

@@ -69,8 +69,9 @@ struct AheadState {
 /// fjall has one sealed by that thread, and asks it with every batch that finds the memtable full. Its queue holds a thousand messages: after as many
 /// batches during one compaction the thread waits for room in it, which nobody but itself makes. So it is sealed here, before it is full.
 struct Sealing {
-    /// From how many bytes on.
+    /// From how many bytes on, and the least that this becomes.
     from: u64,
+    least: u64,
     /// The memtable that the last batch went to, and what was in it then.
     written: Option<(u64, u64)>,
 }
@@ -83,7 +84,8 @@ enum Failed {
 
 impl Sealing {
     fn new(memtable_bytes: u64) -> Self {
-        Self { from: memtable_bytes / 4 * 3, written: None }
+        let least = (memtable_bytes / 8).min(MEMTABLE_MIN / 4 * 3);
+        Self { from: memtable_bytes / 4 * 3, least, written: None }
     }
 
     /// Whether a memtable is to be sealed.
@@ -92,7 +94,7 @@ impl Sealing {
             && written != memtable
         {
             // fjall was first: it keeps to the size that it was made with, on a smaller disk perhaps, and that was more.
-            self.from = self.from.min(had / 4 * 3);
+            self.from = self.from.min(had / 4 * 3).max(self.least);
         }
         bytes >= self.from
     }
@@ -418,6 +420,9 @@ fn allocated_bytes(dir: &Path) -> io::Result<u64> {
     }
     Ok(sum)
 }
+
+/// Memtables of volumes on small file systems have as much.
+const MEMTABLE_MIN: u64 = 1 << 20;
 
 /// Bytes of a journal for a batch beside its records, the reserved one included, and for a record beside key and value.
 const BATCH_BYTES: usize = 80;

@@ -154,7 +154,7 @@ impl Master {
     /// matter of seconds.
     pub(crate) fn overdue_at(&self) -> Micros {
         let (looked, due) = self.overdue.get();
-        let next_look = looked + PAUSE_DEBTS;
+        let next_look = looked + PAUSE_DEBTS.min(Micros(self.config.lease.0 / 20));
         if due != Micros::NEVER && self.clock.now < due.min(next_look) {
             return due.min(next_look);
         }

@@ -161,7 +161,7 @@ impl Master {
         }
         let is_lower =
             |old: Limits| allows_less(old.bytes, limits.bytes) || allows_less(old.inodes, limits.inodes);
-        // At the end of a recovery all are asked anyway.
+        // At the end of a recovery those are asked that are beyond it.
         if !self.recovering && old.is_some_and(is_lower) {
             for node in self.members.keys().copied().collect::<Vec<_>>() {
                 self.recall_lowered(node, account, self.clock.now);
@@ -183,12 +183,13 @@ impl Master {
         self.quota.lowered.insert((account, node), (seq, since));
     }
 
-    /// Members have told a new master what credit they have: what is beyond the limits as they are now goes back.
-    pub(crate) fn recall_beyond(&mut self) {
-        let held: Vec<(Account, NodeId)> = self.quota.held.keys().copied().collect();
+    /// Members, or one, have told what credit they have: of accounts that are beyond a limit as it is now it goes back.
+    pub(crate) fn recall_beyond(&mut self, of: Option<NodeId>) {
+        let is_of = |(_, node): &&(Account, NodeId)| of.is_none_or(|of| of == *node);
+        let held: Vec<(Account, NodeId)> = self.quota.held.keys().filter(is_of).copied().collect();
         for (account, node) in held {
-            let Some(Left { all, .. }) = self.left(account, self.clock.wall) else { continue };
-            if all.bytes < 0 || all.inodes < 0 {
+            let Some(Left { all, softly }) = self.left(account, self.clock.wall) else { continue };
+            if all.bytes.min(softly.bytes) < 0 || all.inodes.min(softly.inodes) < 0 {
                 self.recall_lowered(node, account, self.clock.now);
             }
         }
@@ -448,6 +449,8 @@ impl Master {
 
     /// Asks a member that came back again for credit that others wait for.
     pub(crate) fn recall_again(&mut self, node: NodeId) {
+        // What it was asked while it came back it has not heard.
+        self.quota.recalls.retain(|(_, holder, _), _| *holder != node);
         let owes = |ask: &&Ask| ask.recall.as_ref().is_some_and(|(awaited, _)| awaited.contains_key(&node));
         let accounts: BTreeSet<Account> =
             self.quota.asks.iter().filter(owes).map(|ask| ask.want.account).collect();
@@ -463,6 +466,7 @@ impl Master {
         for (account, since) in lowered {
             self.recall_lowered(node, account, since);
         }
+        self.recall_beyond(Some(node));
     }
 
     /// Asks a member for what it has. Returns the number of that.

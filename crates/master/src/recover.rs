@@ -170,7 +170,7 @@ impl Master {
         self.shorten_lease();
         log::info!("epoch {}: recovered, {} members", self.volume.epoch, self.members.len());
         self.tell_again();
-        self.recall_beyond();
+        self.recall_beyond(None);
         self.trim_orphans();
         self.split_open();
         for ino in std::mem::take(&mut self.merges_put_off) {

@@ -249,3 +249,22 @@ fn an_older_answer_says_nothing_of_what_was_granted_since() {
     let outputs = keep(&mut rig, &second, A, 100);
     assert!(granted(&outputs, B).is_some_and(|(bytes, refused)| bytes >= 500 && !refused), "{outputs:?}");
 }
+
+/// Goal: a lower limit binds under the next master too. Method: it dies before credit of the higher one is back.
+#[test]
+fn the_next_master_asks_back_what_a_lower_limit_does_not_allow() {
+    let mut rig = rig();
+    limit(&mut rig, 8_000);
+    rig.tell(A, ask(800, false));
+    limit(&mut rig, 1_000);
+    rig.outputs();
+    rig.remaster();
+    rig.join_from(A, 101, NodeId(1));
+    rig.join_from(B, 102, NodeId(2));
+    let part = ReassertPart::Credit { list: vec![credit(1_700)], shipped: Vec::new() };
+    rig.tell(A, ToMaster::Reassert { part, done: false });
+    let done = || ToMaster::Reassert { part: ReassertPart::Locks { list: Vec::new() }, done: true };
+    rig.tell(A, done());
+    let outputs = rig.tell(B, done());
+    assert!(recalled(&outputs, A).is_some() && recalled(&outputs, B).is_none(), "{outputs:?}");
+}

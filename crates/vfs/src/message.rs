@@ -173,7 +173,9 @@ impl Core {
                     );
                     self.space.counted_at = Some(self.clock.now);
                 }
-                _ => self.edit_waiting(key, |progress| progress.error = error),
+                FetchWhat::Xattrs { .. } | FetchWhat::ExtentPages { .. } => {
+                    self.edit_waiting(key, |progress| progress.error = error);
+                }
             }
             self.wake(key);
             return;

@@ -515,6 +515,7 @@ impl Core {
         {
             // Another may own it from here on.
             own.charge = None;
+            self.forget_charge(ino);
         }
         if release.from == LockMode::Ex {
             self.drop_unlogged(resource);

@@ -38,7 +38,8 @@ pub fn run(args: &FsckArgs) -> Result<(), Failure> {
     } else {
         print(args, &found, &left, &done);
         if let Some(why) = &refused {
-            println!("nothing was repaired: {why}");
+            let what = if done.is_empty() { "nothing was repaired" } else { "no more was repaired" };
+            println!("{what}: {why}");
         }
     }
     let faults = count(&left);

@@ -84,8 +84,11 @@ impl Control {
     /// Whether the connection is still there; one that was aborted is, until it is unmounted.
     fn is_there(&self) -> bool {
         let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
-        let now = fs::metadata(&self.path).map(id);
-        now.is_ok_and(|now| self.abort.metadata().is_ok_and(|opened| id(opened) == now))
+        match fs::metadata(&self.path).map(id) {
+            Ok(now) => self.abort.metadata().is_ok_and(|opened| id(opened) == now),
+            // The file system may have been unmounted: it shows no connection at all then.
+            Err(_) => fs::read_dir(CONNECTIONS).is_ok_and(|mut shown| shown.next().is_none()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::TREE_XATTR;
 use crate::args::QuotaTreeArgs;
@@ -40,25 +41,46 @@ pub(super) fn run(args: &QuotaTreeArgs) -> Result<(), Failure> {
         })?,
     };
     let tree = Tree { number: number.to_string(), device: metadata.dev() };
-    let mut count = 0;
-    for _ in 0..PASSES_MAX {
+    raise_files();
+    let mut pass = Pass::default();
+    for passes in 0..PASSES_MAX {
         let top = rustix::fs::open(&args.dir, DIRECTORY, Mode::empty()).map_err(failed)?;
-        if rustix::fs::fstat(&top).map_err(failed)?.st_ino != metadata.ino() {
+        let opened = rustix::fs::fstat(&top).map_err(failed)?;
+        if (opened.st_dev, opened.st_ino) != (metadata.dev(), metadata.ino()) {
             return Err(Failure::problem(format!("{}: another directory by now", args.dir.display())));
         }
-        let mut pass = Pass::default();
+        // Files are named through it. Without it all would seem to be gone.
+        rustix::fs::stat(format!("/proc/self/fd/{}", top.as_raw_fd()))
+            .map_err(|error| Failure::problem(format!("/proc is needed: {error}")))?;
+        if passes == 0 {
+            // Who may not read the attribute is told that there is none, and may not set it either.
+            tree.set(&top).map_err(failed)?;
+        }
+        pass = Pass::default();
         tree.assign_directory(&top, &args.dir, &mut pass)?;
         tree.visit(&top, &args.dir, &mut pass)?;
-        count = pass.count;
         if pass.assigned == 0 {
             break;
         }
+    }
+    let count = pass.count;
+    if pass.assigned > 0 {
+        return Err(Failure::problem(format!(
+            "{}: names are moved about all the time: of {count} inodes that belong to it now some were new the last of {PASSES_MAX} times; run it again",
+            args.dir.display()
+        )));
     }
     match number {
         0 => println!("{count} inodes belong to no tree"),
         number => println!("{count} inodes belong to tree:{number}"),
     }
     Ok(())
+}
+
+/// A directory is open on each level.
+fn raise_files() {
+    let limit = getrlimit(Resource::Nofile);
+    _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 struct Tree {
@@ -72,8 +94,9 @@ impl Tree {
     fn visit(&self, dir: &OwnedFd, path: &Path, pass: &mut Pass) -> Result<(), Failure> {
         let failed = |error: Errno| Failure::problem(format!("{}: {error}", path.display()));
         let mut below: Vec<CString> = Vec::new();
-        for entry in Dir::read_from(dir).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+        let Some(entries) = if_there(Dir::read_from(dir)).map_err(failed)? else { return Ok(()) };
+        for entry in entries {
+            let Some(entry) = if_there(entry).map_err(failed)? else { break };
             let name = entry.file_name();
             if name == c"." || name == c".." {
                 continue;
@@ -89,7 +112,7 @@ impl Tree {
             if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
                 self.assign_file(dir, name, path, pass)?;
             } else if let Some(child) = self.open(dir, name).map_err(failed)? {
-                self.assign_directory(&child, path, pass)?;
+                self.assign_directory(&child, &path.join(name.to_string_lossy().as_ref()), pass)?;
                 below.push(name.to_owned());
             }
         }
@@ -114,11 +137,17 @@ impl Tree {
         let had = rustix::fs::fgetxattr(dir, TREE_XATTR, &mut had[..]).map(|len| had[..len].to_vec());
         let is_new = !self.is_its(had);
         if is_new {
-            rustix::fs::fsetxattr(dir, TREE_XATTR, self.number.as_bytes(), XattrFlags::empty())
-                .map_err(|error| Failure::problem(format!("{}: {error}", path.display())))?;
+            let failed = |error: Errno| Failure::problem(format!("{}: {error}", path.display()));
+            if if_there(self.set(dir)).map_err(failed)?.is_none() {
+                return Ok(());
+            }
         }
         pass.note(is_new);
         Ok(())
+    }
+
+    fn set(&self, dir: &OwnedFd) -> Result<(), Errno> {
+        rustix::fs::fsetxattr(dir, TREE_XATTR, self.number.as_bytes(), XattrFlags::empty())
     }
 
     fn assign_file(&self, dir: &OwnedFd, name: &CStr, path: &Path, pass: &mut Pass) -> Result<(), Failure> {
@@ -162,7 +191,7 @@ impl Pass {
 fn if_there<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match result {
         Ok(found) => Ok(Some(found)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => Ok(None),
         Err(error) => Err(error),
     }
 }
