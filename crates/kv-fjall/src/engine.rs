@@ -110,7 +110,8 @@ impl FjallEngine {
     /// `Unavailable` where another process has it open; `Fenced`; `Behind` and `Corrupt` where it is damaged;
     /// `Full`, `Io`. A volume that was refused can be looked at again: nothing synced is removed.
     pub fn open(dir: &Path, options: Options, claim: Claim) -> Result<Self> {
-        let opened = open::open(dir, options, claim).map_err(|error| explain(error, dir, options))?;
+        let opened = open::open(dir, options, claim)
+            .map_err(|error| explain(error, &open::engine_dir(dir), options))?;
         let witness_path = open::witness_path(dir);
         let Some(fence) = FileWitness::open(&witness_path)? else {
             return Err(EngineError::corrupt("the witness vanished", witness_path));
@@ -161,7 +162,7 @@ impl FjallEngine {
 
     /// Poisons the handle and returns the error to answer.
     fn poison(&self, error: EngineError) -> EngineError {
-        let error = explain(error, &self.dir, self.options);
+        let error = explain(error, &self.engine_dir, self.options);
         self.failed.lock().get_or_insert_with(|| Failed::Poisoned { since: error.to_string() });
         error
     }
@@ -399,9 +400,9 @@ impl Engine for FjallEngine {
 }
 
 /// Puts the cause in the place of what fjall says when its own thread failed before a call of ours.
-fn explain(error: EngineError, dir: &Path, options: Options) -> EngineError {
+fn explain(error: EngineError, engine_dir: &Path, options: Options) -> EngineError {
     match error {
-        EngineError::Poisoned { .. } => explain_background(dir, options.memtable_bytes),
+        EngineError::Poisoned { .. } => explain_background(engine_dir, options.memtable_bytes),
         error => error,
     }
 }

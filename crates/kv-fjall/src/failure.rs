@@ -5,9 +5,12 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    time::{Duration, Instant},
 };
 
 use kv::{EngineError, Result};
+
+use crate::manifest;
 
 /// What kind of call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +81,20 @@ const BACKGROUND: &str = "a background flush or compaction failed";
 
 /// Finds the cause that fjall does not tell when it is poisoned by a thread of its own.
 ///
-/// A disk that cannot take one more memtable is the likely one.
-pub(crate) fn explain_background(dir: &Path, memtable_bytes: u64) -> EngineError {
-    let free = rustix::fs::statvfs(dir).map(|stat| stat.f_bavail * stat.f_frsize).unwrap_or(u64::MAX);
+/// A disk that cannot take one more memtable is the likely one, then a table that a compaction could not read: of those it reads for [`LOOK`] at most.
+pub(crate) fn explain_background(engine_dir: &Path, memtable_bytes: u64) -> EngineError {
+    let free = rustix::fs::statvfs(engine_dir).map(|stat| stat.f_bavail * stat.f_frsize).unwrap_or(u64::MAX);
     if free < 2 * memtable_bytes {
         let source = io::ErrorKind::StorageFull.into();
         return EngineError::Full { what: format!("{BACKGROUND} with {free} bytes left"), source };
     }
-    EngineError::Unavailable { what: BACKGROUND.to_owned(), source: None }
+    let begun = Instant::now();
+    let damage = match manifest::verify(engine_dir, &mut |_| begun.elapsed() < LOOK) {
+        Ok(found) => found.into_iter().next(),
+        Err(error) => Some(error),
+    };
+    damage.unwrap_or_else(|| EngineError::Unavailable { what: BACKGROUND.to_owned(), source: None })
 }
+
+/// Longest search for a damaged table once nothing is written any more.
+const LOOK: Duration = Duration::from_secs(5);
