@@ -12,7 +12,7 @@ use vfs::{Interrupt, RequestId};
 use crate::invalidate::Before;
 use crate::kind::kind_of;
 use crate::late::{Late, NameHash};
-use crate::refused::Refused;
+use crate::refused::{Refused, Writer};
 use crate::reply::{Answer, Shape};
 use crate::told::Told;
 use crate::written::Placed;
@@ -157,7 +157,7 @@ pub struct PendingTable {
     /// Who is about to take a capability away.
     pub(crate) capabilities: Told<Ino>,
     /// Whose write was refused, so that the kernel may cut the file.
-    pub(crate) refused: Told<Refused>,
+    pub(crate) refused: Told<Refused, Writer>,
     /// Who was answered ESTALE.
     pub(crate) late: Told<Late>,
 }

@@ -11,6 +11,7 @@ use wire::{BYTE_MAX, ByteLock};
 use crate::convert::{BLOCK_LEN, attr_of, entry_of, opened_of, timestamp_of, ttl_of};
 use crate::dir::DirPacker;
 use crate::errno::{errno_of, xattr_errno_of};
+use crate::refused::MayCut;
 
 /// What about the answer the request alone knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +94,7 @@ pub struct WriteShape {
     /// Where they have the kernel's end at least, see [`WriteCall::end`](crate::request::WriteCall::end).
     pub end: Option<u64>,
     /// Where they end, if the kernel may cut the file when they are refused ([`refused`](crate::refused)).
-    pub refusal_cuts: Option<u64>,
+    pub refusal_cuts: Option<MayCut>,
 }
 
 /// An answer, ready to be sent.

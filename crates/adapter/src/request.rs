@@ -14,6 +14,7 @@ use crate::capability::CAPABILITY;
 use crate::convert::{FileHandle, kind_of_mode, open_mode_of, timespec_of};
 use crate::dir::DirPacker;
 use crate::linux;
+use crate::refused::MayCut;
 use crate::reply::{Answer, Shape};
 
 /// What to do about a request of the kernel.
@@ -52,7 +53,7 @@ pub struct WriteCall<'a> {
     /// (`fuse_perform_write` in linux:fs/fuse/file.c).
     pub end: Option<u64>,
     /// Where they end, if the kernel may cut the file when they are refused ([`refused`](crate::refused)).
-    pub refusal_cuts: Option<u64>,
+    pub refusal_cuts: Option<MayCut>,
 }
 
 /// Translates `operation`. `wall` is asked for the time only if the time is to be set to now.
@@ -132,9 +133,15 @@ fn try_translate<'a>(
             let spec = make_spec(header, FileKind::File, mode, umask);
             (Request::TmpFile { parent: ino, spec, open: open_mode_of(flags) }, Shape::Plain)
         }
-        Operation::Read { fh, offset, size, open_flags, .. } => read(ino, fh, offset, size, open_flags),
-        Operation::Write { fh, offset, data, write_flags, open_flags, .. } => {
-            return Ok(Translated::Write(write_call(header, fh, offset, data, write_flags, open_flags)));
+        Operation::Read { offset, size, open_flags, lock_owner, .. } => {
+            read(ino, offset, size, open_flags, lock_owner)
+        }
+        Operation::Write { fh, offset, data, write_flags, open_flags, lock_owner } => {
+            let mut call = write_call(header, fh, offset, data, write_flags, open_flags);
+            if let Some(cut) = &mut call.refusal_cuts {
+                cut.owner = lock_owner;
+            }
+            return Ok(Translated::Write(call));
         }
         Operation::Flush { fh: _, lock_owner } => {
             (Request::Flush { ino, owner: LockOwner(lock_owner) }, Shape::Flush { ino })
@@ -322,13 +329,12 @@ fn owner_if_acl(header: &InHeader, name: &OsStr) -> Option<u32> {
     (header.uid != ROOT && is_acl).then_some(header.uid)
 }
 
-fn read(ino: Ino, fh: u64, offset: u64, len: u32, open_flags: u32) -> (Request, Shape) {
+fn read(ino: Ino, offset: u64, len: u32, open_flags: u32, lock_owner: Option<u64>) -> (Request, Shape) {
     let noatime = open_flags & linux::O_NOATIME != 0;
-    // What fills no page shows nothing behind its own end. Mappings and splice(2) fill pages through any handle.
-    let may_fill = offset.is_multiple_of(PAGE_LEN) && u64::from(len).is_multiple_of(PAGE_LEN);
-    let is_direct = FileHandle::from_raw(fh).direct;
-    let shape = if is_direct && !may_fill { Shape::Plain } else { Shape::Read { ino, len } };
-    let direct = is_direct && !may_fill || open_flags & linux::O_DIRECT != 0;
+    // Mappings, read ahead and splice(2) fill pages through any handle. Of what goes past the pages alone the kernel names an owner (`fuse_send_read` in
+    // linux:fs/fuse/file.c). It shows nothing behind its own end.
+    let direct = lock_owner.is_some();
+    let shape = if direct { Shape::Plain } else { Shape::Read { ino, len } };
     (Request::Read { ino, offset, len, noatime, direct }, shape)
 }
 
@@ -407,7 +413,7 @@ fn write_call<'a>(
         // (`fuse_aio_complete`).
         sync: past_pages && open_flags & linux::O_DSYNC != 0,
         end: by_pages.then_some(end),
-        refusal_cuts: past_pages.then_some(end),
+        refusal_cuts: past_pages.then_some(MayCut { end, fh, owner: None }),
     }
 }
 

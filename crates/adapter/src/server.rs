@@ -5,6 +5,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chunk::SegmentStore;
 use fuse::{Errno, Forget, Handler, Operation, PlaceEvent, Transport};
@@ -21,7 +22,7 @@ use crate::invalidate::{Before, Invalidator};
 use crate::late::NameHash;
 
 use crate::read;
-use crate::refused::{InCall, Refused, in_call, is_one_of_many};
+use crate::refused::{InCall, Refused, in_call, writer_of};
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{Translated, WriteCall, translate};
 use crate::written::{self, Placed};
@@ -79,8 +80,8 @@ impl<D: Driver> Server<D> {
     /// What the kernel would cut off because it was refused a write stays, as [`refused`](crate::refused) explains.
     fn spare(&self, call: &Call, ino: Ino, operation: &mut Operation<'_>) {
         let driver = &*self.driver;
-        if !is_one_of_many(operation)
-            && let Some(refused) = driver.pending().refused.take(call.pid(), |_| true)
+        if let Some(writer) = writer_of(call.pid(), operation)
+            && let Some(refused) = driver.pending().refused.take(writer, |_| true)
             && let Operation::Setattr(setattr) = operation
             && refused.is_cut_by(ino, setattr)
             && let Some(end) = setattr.size
@@ -133,6 +134,13 @@ impl<D: Driver + 'static> Handler for Server<D> {
             && let Some(attr) = driver.with_core(|core, _| core.root_told())
         {
             return finish(driver, call, Reply::Attr(attr, Keep::No));
+        }
+        // So it may ask for the access list of the root, whom that does not belong to. Not that there is none: that the kernel would believe of everybody.
+        if let (Operation::Getxattr { .. }, Some(catch_up)) = (&operation, driver.catch_up())
+            && Ino(request.header.nodeid) == Ino::ROOT
+            && catch_up.is_looking(call.pid())
+        {
+            return call.finish(driver.metrics(), Answer::Error(Errno::ACCESS));
         }
         if let (Operation::Lookup { name }, Some(catch_up)) = (&operation, driver.catch_up())
             && name.as_bytes() == b"."
@@ -471,7 +479,12 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
             }
         }
         (Shape::Write(shape), Stage::Syncing(placed), reply) => match reply {
-            Reply::Done => written::finish(driver, call, shape, placed),
+            Reply::Done => {
+                // The kernel moves its end with the answer, and may have been seen meanwhile to have another.
+                let written = Reply::Written { len: placed.len, moved_to: None, reread: None, shield: None };
+                driver.with_core(|core, _| note_written(core, shape, &written));
+                written::finish(driver, call, shape, placed);
+            }
             // The bytes are there all the same.
             reply => {
                 let answer = answer_of(driver, &call, reply);
@@ -492,7 +505,7 @@ fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
 }
 
 /// Answers, after what comes before.
-pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
+pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, mut answer: Answer) {
     let before = std::mem::take(&mut call.before);
     if before.is_nothing() {
         if let Shape::Flush { ino } = call.shape
@@ -501,6 +514,11 @@ pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, answer: Answer) {
             return driver.spawn(Task { call, what: Work::Flush(ino, answer) });
         }
         return call.finish(driver.metrics(), answer);
+    }
+    if let Answer::Entry(entry) = &mut answer {
+        // The name may be taken back while this waits, and who looks a name up again has no lock by which that is noticed: the kernel would take it with the
+        // answer, for good.
+        entry.entry_ttl = Duration::ZERO;
     }
     let metrics = Arc::clone(driver.metrics());
     driver.corrector().prepare(before, Box::new(move || call.finish(&metrics, answer)));
@@ -533,10 +551,10 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
         (Shape::RemoveCapability { ino }, Reply::Done) => {
             pending.capabilities.take(call.pid(), |of| of == ino);
         }
-        (Shape::Write(WriteShape { ino, refusal_cuts: Some(end), .. }), Reply::Error(_))
-            if call.pid() != 0 =>
-        {
-            pending.refused.note(call.pid(), Refused { ino, end });
+        (Shape::Write(WriteShape { ino, refusal_cuts: Some(cut), .. }), Reply::Error(_)) => {
+            if let Some(writer) = cut.writer(call.pid()) {
+                pending.refused.note(writer, Refused { ino, end: cut.end });
+            }
         }
         _ => {}
     }

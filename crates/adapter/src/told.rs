@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Threads, and what each was told; the last ones.
+/// Threads, or what else a request is known by, and what each was told; the last ones.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
-    last: Mutex<VecDeque<(u32, T)>>,
+pub(crate) struct Told<T, K = u32> {
+    last: Mutex<VecDeque<(K, T)>>,
     /// How many they are.
     len: AtomicUsize,
 }
 
-impl<T> Default for Told<T> {
+impl<T, K> Default for Told<T, K> {
     fn default() -> Self {
         Self { last: Mutex::default(), len: AtomicUsize::new(0) }
     }
 }
 
-impl<T: Copy + PartialEq> Told<T> {
+impl<T: Copy + PartialEq, K: PartialEq> Told<T, K> {
     /// `thread` is told of `what`, and of nothing before that any more.
-    pub fn note(&self, thread: u32, what: T) {
+    pub fn note(&self, thread: K, what: T) {
         let mut last = self.last.lock();
         last.retain(|of| of.0 != thread);
         last.push_back((thread, what));
@@ -32,7 +32,7 @@ impl<T: Copy + PartialEq> Told<T> {
     }
 
     /// What `thread` was told last.
-    pub fn of(&self, thread: u32) -> Option<T> {
+    pub fn of(&self, thread: K) -> Option<T> {
         if self.len.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -40,7 +40,7 @@ impl<T: Copy + PartialEq> Told<T> {
     }
 
     /// What `thread` was told last, if `is_it`. Once.
-    pub fn take(&self, thread: u32, is_it: impl FnOnce(T) -> bool) -> Option<T> {
+    pub fn take(&self, thread: K, is_it: impl FnOnce(T) -> bool) -> Option<T> {
         // Nobody else makes a request for a thread, so that its own note is seen.
         if self.len.load(Ordering::Relaxed) == 0 {
             return None;

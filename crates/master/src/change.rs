@@ -16,8 +16,11 @@ use crate::view::{EngineStore, MasterView};
 pub(crate) struct Pending {
     /// When the forgets were sent.
     pub since: Micros,
-    /// Forgets without an answer.
+    /// Forgets of it without an answer.
     pub left: BTreeSet<u64>,
+    /// Earlier changes that it waits for, and later ones that wait for it.
+    pub after: BTreeSet<u64>,
+    pub followers: Vec<u64>,
     /// Resources it changed.
     pub resources: BTreeSet<ResourceId>,
     /// What changed, in groups that stay together, to be told again to a reader whose connection broke.
@@ -30,6 +33,13 @@ pub(crate) struct Pending {
     pub records: Vec<Key>,
     /// Records of members that it comes from: they become some of those when their member is gone.
     pub sources: Vec<Key>,
+}
+
+impl Pending {
+    /// Whether everybody has acknowledged it and what came before it.
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && self.after.is_empty()
+    }
 }
 
 /// What follows a completed change.
@@ -107,8 +117,7 @@ impl Master {
             return Vec::new();
         };
         let resource = ResourceId::dir(parent);
-        let owed = self.unacknowledged.get(&resource).into_iter().flatten();
-        let behind = owed.filter_map(|seq| self.forgets.get(seq)).map(|(reader, _)| *reader);
+        let behind = self.under_way.readers_behind(resource);
         let readers = self.table.holders(resource).map(|(reader, _)| reader);
         readers.filter(|reader| *reader != sender).chain(behind).collect()
     }
@@ -167,31 +176,28 @@ impl Master {
         }
         // Changes of the same resources that readers have not acknowledged yet: this one is not complete
         // before they are.
-        let mut left: BTreeSet<u64> =
-            resources.union(&basis).filter_map(|r| self.unacknowledged.get(r)).flatten().copied().collect();
+        let (mut left, mut after) = (BTreeSet::new(), self.under_way.before(resources.union(&basis)));
         for (reader, changes) in told {
             let seq = self.number();
-            self.forgets.insert(seq, (reader, id));
+            self.under_way.tell(seq, reader, id, &resources);
             left.insert(seq);
-            for resource in &resources {
-                self.unacknowledged.entry(*resource).or_default().insert(seq);
-            }
             self.metrics.forgets_sent.add(1);
             self.send(reader, FromMaster::Forget { seq, changes, removed: removed.clone() });
         }
-        #[cfg(feature = "planted")]
-        if !left.is_empty() && types::planted::strikes(types::planted::Planted::AnsweredEarly) {
+        let changes = if left.is_empty() { Vec::new() } else { vec![changes.to_vec()] };
+        if is_answered_early(&left, &after) {
             left.clear();
+            after.clear();
         }
-        let (since, changes) =
-            (self.clock.now, if left.is_empty() { Vec::new() } else { vec![changes.to_vec()] });
-        let sources = Vec::new();
-        let pending = Pending { since, left, resources, changes, removed, then, records, sources };
-        if pending.left.is_empty() {
+        let since = self.clock.now;
+        let (followers, sources) = (Vec::new(), Vec::new());
+        let pending =
+            Pending { since, left, after, followers, resources, changes, removed, then, records, sources };
+        if pending.is_complete() {
             self.complete(pending);
             return true;
         }
-        self.pending.insert(id, pending);
+        self.under_way.insert(id, pending);
         false
     }
 
@@ -247,11 +253,8 @@ impl Master {
         for (reader, groups) in told {
             for (changes, removed) in forget_parts(groups, &removed) {
                 let seq = self.number();
-                self.forgets.insert(seq, (reader, id));
+                self.under_way.tell(seq, reader, id, resources);
                 left.insert(seq);
-                for resource in resources {
-                    self.unacknowledged.entry(*resource).or_default().insert(seq);
-                }
                 self.metrics.forgets_sent.add(1);
                 self.send(reader, FromMaster::Forget { seq, changes, removed });
             }
@@ -262,13 +265,7 @@ impl Master {
     /// One more forget that whoever waits for forget `seq` waits for, of the same reader.
     pub(crate) fn owe_forget_like(&mut self, seq: u64) -> u64 {
         let new = self.number();
-        if let Some(owed) = self.forgets.get(&seq).copied() {
-            self.forgets.insert(new, owed);
-        }
-        let pending = self.pending.values_mut().map(|pending| &mut pending.left);
-        for seqs in pending.chain(self.unacknowledged.values_mut()).filter(|seqs| seqs.contains(&seq)) {
-            seqs.insert(new);
-        }
+        self.under_way.tell_more(seq, new);
         new
     }
 
@@ -277,34 +274,18 @@ impl Master {
         for ino in open {
             self.table.open(node, *ino);
         }
-        if self.forgets.get(&seq).is_some_and(|(reader, _)| *reader == node) {
+        if self.under_way.reader(seq) == Some(node) {
             self.forgotten(seq);
         }
     }
 
     /// Crosses a forget off, wherever it is awaited.
     pub(crate) fn forgotten(&mut self, seq: u64) {
-        self.forgets.remove(&seq);
-        let mut complete = Vec::new();
-        for (id, pending) in &mut self.pending {
-            if pending.left.remove(&seq) && pending.left.is_empty() {
-                complete.push(*id);
-            }
+        let done = self.under_way.acknowledge(seq);
+        for pending in done.complete {
+            self.complete(pending);
         }
-        let mut free = Vec::new();
-        self.unacknowledged.retain(|resource, seqs| {
-            seqs.remove(&seq);
-            if seqs.is_empty() {
-                free.push(*resource);
-            }
-            !seqs.is_empty()
-        });
-        for id in complete {
-            if let Some(pending) = self.pending.remove(&id) {
-                self.complete(pending);
-            }
-        }
-        for resource in free {
+        for resource in done.free {
             self.let_in(resource);
         }
     }
@@ -391,6 +372,18 @@ impl Master {
             }
             Planned::Waiting => {}
         }
+    }
+}
+
+/// A fault that tests plant: what waits for acknowledgements is answered at once.
+fn is_answered_early(left: &BTreeSet<u64>, after: &BTreeSet<u64>) -> bool {
+    #[cfg(feature = "planted")]
+    return !(left.is_empty() && after.is_empty())
+        && types::planted::strikes(types::planted::Planted::AnsweredEarly);
+    #[cfg(not(feature = "planted"))]
+    {
+        _ = (left, after);
+        false
     }
 }
 

@@ -97,8 +97,9 @@ impl Master {
             .table
             .owed()
             .map(|(node, resource, since)| (node, Patience::Lease { since }, Debt::Release(resource)));
-        let forgets = self.forgets.iter().filter_map(|(seq, (node, id))| {
-            Some((*node, Patience::Lease { since: self.pending.get(id)?.since }, Debt::Forget(*seq)))
+        let forgets = self.under_way.forgets().filter_map(|(seq, node, id)| {
+            let since = self.under_way.pending.get(&id)?.since;
+            Some((node, Patience::Lease { since }, Debt::Forget(seq)))
         });
         let glimpses =
             self.glimpses.values().map(|g| (g.holder, Patience::Lease { since: g.since }, Debt::Glimpse));

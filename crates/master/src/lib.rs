@@ -30,6 +30,7 @@ mod ship;
 mod space;
 mod state;
 mod turns;
+mod under_way;
 mod upgrade;
 mod view;
 

@@ -233,7 +233,7 @@ impl Master {
             self.fail(format!("a member could not be removed: {error:?}"));
         }
         let forgets: Vec<u64> =
-            self.forgets.iter().filter(|(_, (n, _))| *n == node).map(|(s, _)| *s).collect();
+            self.under_way.forgets().filter(|(_, n, _)| *n == node).map(|(s, _, _)| s).collect();
         for seq in forgets {
             self.forgotten(seq);
         }
@@ -263,7 +263,7 @@ impl Master {
     /// Results of a node that is gone stay until its changes are complete.
     fn keep_results(&mut self, node: NodeId) -> Vec<Key> {
         let mut kept = Vec::new();
-        for pending in self.pending.values_mut() {
+        for pending in self.under_way.pending.values_mut() {
             if let Then::Answer { node: sender, seq, .. } = &pending.then
                 && *sender == node
             {

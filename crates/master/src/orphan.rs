@@ -32,7 +32,7 @@ impl Master {
     /// Whether somebody may have an inode open and not have said so yet: a reader of its last directory that
     /// has not acknowledged its removal, or a member that has not re-asserted. Orphans are looked at again then.
     pub(crate) fn may_be_open_unsaid(&self, ino: Ino) -> bool {
-        self.recovering || self.pending.values().any(|pending| pending.removed.contains(&ino))
+        self.recovering || self.under_way.pending.values().any(|pending| pending.removed.contains(&ino))
     }
 
     /// Deletes an inode if it is an orphan that nobody has open. Returns whether it is to be deleted.
@@ -124,8 +124,8 @@ impl Master {
 
     /// Readers who have yet to say whether they have an inode open that lost its covered name.
     pub(crate) fn unheard(&self, ino: Ino) -> Vec<NodeId> {
-        let asked = self.pending.values().filter(|pending| pending.removed.contains(&ino));
-        asked.flat_map(|p| &p.left).filter_map(|seq| self.forgets.get(seq)).map(|(node, _)| *node).collect()
+        let asked = self.under_way.pending.iter().filter(|(_, pending)| pending.removed.contains(&ino));
+        self.under_way.readers_awaited(asked.map(|(id, _)| *id)).into_iter().collect()
     }
 
     /// Looks after the orphans of members that are gone.

@@ -249,13 +249,16 @@ impl Master {
             }
         }
         let id = self.number();
+        let after = self.under_way.before(resources.iter());
         let left = self.tell_readers(id, told, &resources, &removed);
         if left.is_empty() {
             self.told_everyone.extend(records);
             return;
         }
         let (since, removed, then) = (self.clock.now, removed.into_iter().collect(), Then::Nothing);
-        let pending = Pending { since, left, resources, changes: groups, removed, then, records, sources };
-        self.pending.insert(id, pending);
+        let (changes, followers) = (groups, Vec::new());
+        let pending =
+            Pending { since, left, after, followers, resources, changes, removed, then, records, sources };
+        self.under_way.insert(id, pending);
     }
 }

@@ -119,13 +119,13 @@ impl Master {
         // What it asked for before is asked anew, behind those who wait.
         self.serve_all_asks();
         let mut owed: BTreeMap<u64, VecDeque<u64>> = BTreeMap::new();
-        for (seq, (_, id)) in self.forgets.iter().filter(|(_, (reader, _))| *reader == node) {
-            owed.entry(*id).or_default().push_back(*seq);
+        for (seq, _, id) in self.under_way.forgets().filter(|(_, reader, _)| *reader == node) {
+            owed.entry(id).or_default().push_back(seq);
         }
         for (id, seqs) in owed {
             self.forget_again(node, id, seqs);
         }
-        let own = self.pending.values().filter_map(|pending| match &pending.then {
+        let own = self.under_way.pending.values().filter_map(|pending| match &pending.then {
             Then::Answer { node: n, seq, op, changes, told: true, .. } if *n == node => {
                 Some((*seq, op.clone(), changes))
             }
@@ -147,7 +147,9 @@ impl Master {
 
     /// Tells a member again of change `id`, of which it owes the acknowledgements `seqs`: of how things stand now.
     fn forget_again(&mut self, node: NodeId, id: u64, mut seqs: VecDeque<u64>) {
-        let (Some(pending), Some(first)) = (self.pending.get(&id), seqs.front().copied()) else { return };
+        let (Some(pending), Some(first)) = (self.under_way.pending.get(&id), seqs.front().copied()) else {
+            return;
+        };
         let mut groups: Vec<_> = pending.changes.iter().map(|list| self.current_state(list)).collect();
         for changes in &mut groups {
             changes.retain(|change| {

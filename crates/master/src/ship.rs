@@ -52,7 +52,8 @@ impl Master {
         if let Some(resource) = self.turn_needed(node, &op) {
             return self.wait_for(node, resource, lock::Need::Token(LockMode::Ex), task);
         }
-        let (planned, basis) = self.plan_on(&op, node, now, task);
+        // It takes effect now, however long ago it was asked for.
+        let (planned, basis) = self.plan_on(&op, node, now.max(self.clock.wall), task);
         match planned {
             Planned::Waiting => {}
             Planned::Refused(error) => {

@@ -14,9 +14,9 @@ use wire::{FromMaster, ToMaster};
 
 use crate::app_locks::AppLocks;
 use crate::behind::Behind;
-use crate::change::Pending;
 use crate::member::{Member, Standing};
 use crate::record::VolumeRecord;
+use crate::under_way::UnderWay;
 
 /// One connection, numbered by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,10 +150,8 @@ pub struct Master {
     pub(crate) reclaims: BTreeSet<Ino>,
     /// Inodes that may fall back into their directories once the recovery has ended.
     pub(crate) merges_put_off: BTreeSet<Ino>,
-    /// Changes that readers have yet to acknowledge, by resource.
-    pub(crate) unacknowledged: BTreeMap<ResourceId, BTreeSet<u64>>,
-    pub(crate) forgets: BTreeMap<u64, (NodeId, u64)>,
-    pub(crate) pending: BTreeMap<u64, Pending>,
+    /// Changes that readers have yet to acknowledge.
+    pub(crate) under_way: UnderWay,
     pub(crate) glimpses: BTreeMap<u64, crate::acquire::Glimpse>,
     /// Who was given the inode numbers from there on by this master.
     pub(crate) numbers_given: BTreeMap<Ino, NodeId>,
@@ -436,7 +434,7 @@ impl Master {
 
     /// Changes that readers have yet to acknowledge, by number: none of them is complete.
     pub fn changes_under_way(&self) -> Vec<u64> {
-        self.pending.keys().copied().collect()
+        self.under_way.pending.keys().copied().collect()
     }
 
     /// Has listings of directories come in messages of at most `entries`, as for peers with little memory.
@@ -504,7 +502,7 @@ impl Master {
 
     /// Whether readers have yet to acknowledge changes of a resource.
     pub(crate) fn is_changing(&self, resource: ResourceId) -> bool {
-        self.unacknowledged.contains_key(&resource)
+        self.under_way.is_changing(resource)
     }
 
     pub(crate) fn number(&mut self) -> u64 {

@@ -3,7 +3,7 @@
 use lock::node::Hold;
 use meta::ops::{AttrSet, RenameMode};
 use meta::{FileKind, FsError};
-use sim::{Cluster, ClusterConfig, Tree};
+use sim::{Cluster, ClusterConfig, Cut, Tree};
 use types::{Ino, Micros};
 use vfs::{HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
@@ -420,5 +420,71 @@ fn content_of_an_orphan_outlives_its_writer_on_the_nodes_that_have_it_open() {
         cluster.call(1, Request::Release { ino, handle: reader.handle, flock: None });
         let tree = check_whole(&mut cluster);
         assert!(tree.data(ino, cluster.store()).is_err(), "seed {seed}: nobody has it open any more");
+    }
+}
+
+/// A name that another node gives waits for the content as one that the writer gives: whoever replaces a file by a new one finds old bytes or new
+/// ones when the writer's node is gone.
+#[test]
+fn a_name_that_another_node_gives_waits_for_the_content() {
+    for seed in 0..20 {
+        for is_link in [false, true] {
+            let mut cluster = cluster(seed, 2);
+            let dir = mkdir(&mut cluster, 1, b"d");
+            create(&mut cluster, 1, dir, b"x");
+            assert!(matches!(lookup(&mut cluster, 0, Ino::ROOT, b"d"), Reply::Entry(_)));
+            let (ino, handle) = create(&mut cluster, 0, dir, b"new");
+            let data = WriteData(vec![7; 100_000].into());
+            let write =
+                Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None };
+            assert!(matches!(cluster.call(0, write), Reply::Written { .. }));
+            if seed % 2 == 0 {
+                cluster.call(0, Request::Release { ino, handle, flock: None });
+            }
+            assert!(matches!(lookup(&mut cluster, 1, dir, b"new"), Reply::Entry(_)));
+            let named = if is_link {
+                Request::Link { ino, parent: dir, name: b"cur"[..].into() }
+            } else {
+                Request::Rename {
+                    parent: dir,
+                    name: b"new"[..].into(),
+                    new_parent: dir,
+                    new_name: b"cur"[..].into(),
+                    mode: RenameMode::Replace,
+                }
+            };
+            assert!(!matches!(cluster.call(1, named), Reply::Error(_)));
+            cluster.kill_node(0);
+            match lookup(&mut cluster, 1, dir, b"cur") {
+                Reply::Entry(entry) => assert_eq!(entry.attr.size, 100_000, "seed {seed}"),
+                other => panic!("seed {seed}: lookup answered {other:?}"),
+            }
+        }
+    }
+}
+
+/// What waits at the master takes effect when it is done, and not when it was asked for: nobody saw it before, who looked meanwhile.
+#[test]
+fn an_operation_that_waited_sets_no_times_of_before() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 1, b"d");
+        assert!(matches!(lookup(&mut cluster, 0, Ino::ROOT, b"d"), Reply::Entry(_)));
+        create(&mut cluster, 1, dir, b"x");
+        cluster.cut(0, Cut::ToMaster, Micros::from_millis(300));
+        let made = Request::Make { parent: dir, name: b"s"[..].into(), spec: spec(FileKind::Directory) };
+        let make = cluster.submit(0, made);
+        let since = match cluster.call(1, Request::GetAttr { ino: dir }) {
+            Reply::Attr(attr, _) => attr.mtime,
+            other => panic!("getattr answered {other:?}"),
+        };
+        match cluster.wait(0, make) {
+            Reply::Entry(entry) => {
+                let nanos = |time: types::Timespec| time.secs * 1_000_000_000 + i64::from(time.nanos);
+                let after = nanos(entry.attr.ctime) - nanos(since);
+                assert!(after >= 299_000_000, "seed {seed}: {after} ns after");
+            }
+            other => panic!("mkdir answered {other:?}"),
+        }
     }
 }

@@ -179,6 +179,8 @@ impl Core {
         let (attr, keep_attr) = self.attr_of(ino, progress)?;
         self.note_entry_told(&attr);
         let known = self.known.note(ino);
+        // What is taken back while the kernel makes an inode of the answer finds none, and would be kept.
+        let keep_attr = if known.lookups == 0 { Keep::No } else { keep_attr };
         known.count_lookup();
         if known.place() == Place::Unknown {
             known.set_place(Place::Own);

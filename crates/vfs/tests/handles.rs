@@ -11,7 +11,7 @@ use common::{CLOCK, attr, content, member, root_grant};
 use meta::{Child, Cookie, Dirent, FileKind, FsError, Inode};
 use obs::{CacheKind, Metrics};
 use types::Ino;
-use vfs::{Core, Interrupt, Output, Reply, Request, RequestId};
+use vfs::{Core, Interrupt, Keep, Output, Reply, Request, RequestId};
 use wire::{FromMaster, GrantData, ToMaster};
 
 const FILE: Ino = Ino(50);
@@ -57,6 +57,8 @@ fn an_inode_is_found_in_the_directory_that_covers_it() {
     assert!(asked.is_empty(), "it asks again and again: {asked:?}");
     let [(RequestId(1), Reply::Entry(entry))] = &replies[..] else { panic!("{replies:?}") };
     assert_eq!((entry.attr.ino, entry.attr.size), (FILE, 7));
+    // What is taken back before the kernel has made an inode of the answer would be kept.
+    assert_eq!(entry.keep_attr, Keep::No);
 }
 
 #[test]

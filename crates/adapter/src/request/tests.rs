@@ -217,24 +217,21 @@ fn open_files() {
         plain,
     );
     // Handle 2, direct: what is asked for page by page may be for a mapping, the rest is for a buffer.
-    for (offset, size) in [(8192, 100), (100, 4096), (8192, 4096)] {
-        let may_fill = offset % 4096 + u64::from(size) % 4096 == 0;
-        let request = Request::Read { ino: PARENT, offset, len: size, noatime: false, direct: !may_fill };
-        let shape = if may_fill { Shape::Read { ino: PARENT, len: size } } else { Shape::Plain };
-        assert_asks(Operation::Read { fh: 5, offset, size, open_flags: 0, lock_owner: None }, request, shape);
+    // What goes past the kernel's pages alone has an owner, whatever its place and length are and however the file was opened.
+    for (open_flags, noatime) in [(0, false), (0o1_000_000, true), (0o4000, false), (linux::O_DIRECT, false)]
+    {
+        for (offset, size) in [(8192, 100), (100, 4096), (8192, 4096)] {
+            for (fh, lock_owner) in [(4, None), (5, None), (4, Some(9)), (5, Some(9))] {
+                let direct = lock_owner.is_some();
+                let shape = if direct { Shape::Plain } else { Shape::Read { ino: PARENT, len: size } };
+                assert_asks(
+                    Operation::Read { fh, offset, size, open_flags, lock_owner },
+                    Request::Read { ino: PARENT, offset, len: size, noatime, direct },
+                    shape,
+                );
+            }
+        }
     }
-    for (open_flags, noatime) in [(0, false), (0o1_000_000, true), (0o4000, false)] {
-        assert_asks(
-            Operation::Read { fh: 4, offset: 8192, size: 4096, open_flags, lock_owner: None },
-            Request::Read { ino: PARENT, offset: 8192, len: 4096, noatime, direct: false },
-            Shape::Read { ino: PARENT, len: 4096 },
-        );
-    }
-    assert_asks(
-        Operation::Read { fh: 4, offset: 0, size: 4096, open_flags: linux::O_DIRECT, lock_owner: None },
-        Request::Read { ino: PARENT, offset: 0, len: 4096, noatime: false, direct: true },
-        Shape::Read { ino: PARENT, len: 4096 },
-    );
     assert_asks(
         Operation::Flush { fh: 4, lock_owner: 99 },
         Request::Flush { ino: PARENT, owner: LockOwner(99) },
@@ -286,11 +283,12 @@ fn writes() {
         (DIRECT, CACHE, O_SYNC | O_APPEND, false, false, false, false, None),
     ] {
         let data = b"bytes";
-        let operation = Operation::Write { fh, offset: 10, data, write_flags, open_flags, lock_owner: None };
+        let operation =
+            Operation::Write { fh, offset: 10, data, write_flags, open_flags, lock_owner: Some(9) };
         let of_pages = write_flags.contains(CACHE);
         let kill_privileges = kills.then(|| vec![100]);
         let past_pages = direct || open_flags & linux::O_DIRECT != 0 && !of_pages;
-        let refusal_cuts = past_pages.then_some(15);
+        let refusal_cuts = past_pages.then_some(MayCut { end: 15, fh, owner: Some(9) });
         let expected = WriteCall {
             ino: PARENT,
             offset: 10,
