@@ -1,6 +1,7 @@
 """From what the workloads printed to figures, and from figures to a table that says who is ahead."""
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,9 @@ class Record:
 class Cell:
     values: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    # Runs of the workload, and those of them that came to nothing.
+    runs: int = 0
+    failed: int = 0
 
     @property
     def median(self) -> float:
@@ -51,7 +55,8 @@ class Cell:
 
     @property
     def counts(self) -> bool:
-        return bool(self.values) and not self.wrong
+        """Not by its good runs alone: what stalls in the others is not ahead."""
+        return bool(self.values) and not self.wrong and not self.failed
 
 
 @dataclass
@@ -169,10 +174,14 @@ def rows_of(records: list[Record]) -> list[Row]:
             if value.wrong:
                 cell.wrong.append(value.wrong)
     problems = {(record.workload, record.system): record.problem for record in records if record.problem}
+    runs = Counter((record.workload, record.system) for record in records)
+    failed = Counter((record.workload, record.system) for record in records if record.problem)
     for row in rows.values():
         for (workload, system), problem in problems.items():
             if workload == row.workload:
                 row.problems[system] = problem
+        for system, cell in row.cells.items():
+            cell.runs, cell.failed = runs[row.workload, system], failed[row.workload, system]
     order = list(dict.fromkeys(record.workload for record in records))
     return sorted(rows.values(), key=lambda row: order.index(row.workload))
 
@@ -195,6 +204,8 @@ def cell_text(row: Row, system: str) -> str:
     parts = [shown(cell.median)]
     if len(cell.values) > 1 and cell.median:
         parts.append(f"±{cell.spread:.0%}")
+    if cell.failed:
+        parts.append(f"in {cell.runs - cell.failed} of {cell.runs} runs")
     if cell.wrong:
         parts.append("wrong")
     ratio = row.ratio(system)
@@ -237,9 +248,9 @@ def markdown(records: list[Record], facts: dict[str, Any]) -> str:
 
 LEGEND = (
     "Each cell: the median of the runs, ± half of their range as a share of it, and in brackets how many times worse than Holdfast (below 1: better).",
-    "A figure marked wrong does not count: the work was not done. `ahead` names the best; with `=` those that cannot be told from it, because the",
-    "difference is no more than the runs differ (with fewer than three runs: 1.5 times). `not done` and `failed` are of the whole workload; why, is told",
-    "below. What one machine only can mount is nobody's rival.",
+    "A figure marked wrong does not count: the work was not done. Nor does one `in n of m runs`: the workload stalled or failed in the others. `ahead` names",
+    "the best; with `=` those that cannot be told from it, because the difference is no more than the runs differ (with fewer than three runs: 1.5 times).",
+    "`not done` and `failed` are of the whole workload in all runs; why, is told below. What one machine only can mount is nobody's rival.",
 )
 
 
@@ -281,6 +292,8 @@ def document(records: list[Record], facts: dict[str, Any]) -> str:
                 "spread": cell.spread,
                 "times_worse_than_holdfast": None if ratio == float("inf") else ratio,
                 "wrong": cell.wrong,
+                "runs": cell.runs,
+                "failed_runs": cell.failed,
             }
         better = "higher" if row.higher_is_better else "lower"
         figures.append(

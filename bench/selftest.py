@@ -102,6 +102,20 @@ class Figures(unittest.TestCase):
         self.assertEqual(row.best(["holdfast", "other"]), ["holdfast"])
         self.assertIn("wrong", report.cell_text(row, "other"))
 
+    def test_what_stalls_in_most_runs_is_not_ahead_by_its_good_one(self) -> None:
+        stalled = [Record(run, "other", "create", problem="not done after 150 s") for run in (2, 3)]
+        all_of_it = [*records("holdfast", 100, 101, 99), *records("other", 900), *stalled]
+        row = report.rows_of(all_of_it)[0]
+        self.assertEqual(row.best(["holdfast", "other"]), ["holdfast"])
+        self.assertEqual((row.ratio("other"), report.cell_text(row, "other")), (None, "900 in 1 of 3 runs"))
+        self.assertIn("| holdfast |", report.markdown(all_of_it, FACTS))
+        found = json.loads(report.document(all_of_it, FACTS))["figures"][0]
+        self.assertEqual((found["ahead"], found["systems"]["other"]["failed_runs"]), (["holdfast"], 2))
+        ours = report.rows_of([*records("other", 10, 10, 10), *records("holdfast", 100), Record(2, "holdfast", "create", problem="failed: no")])
+        self.assertEqual(ours[0].best(["holdfast", "other"]), ["other"])
+        lines = report.standing(ours, ["holdfast", "other"], set())
+        self.assertIn("- create, mknod: other ahead, Holdfast has no figure (100 in 1 of 2 runs)", lines)
+
     def test_who_answers_fsync_from_memory_is_named(self) -> None:
         sync = [*records("holdfast", 9, key="write+fsync_s"), *records("third", 1, key="write+fsync_s"), *records("third", 300), *records("holdfast", 100)]
         lines = report.markdown(sync, FACTS).splitlines()

@@ -137,19 +137,14 @@ fn try_translate<'a>(
             read(ino, offset, size, open_flags, lock_owner)
         }
         Operation::Write { fh, offset, data, write_flags, open_flags, lock_owner } => {
-            let mut call = write_call(header, fh, offset, data, write_flags, open_flags);
-            if let Some(cut) = &mut call.refusal_cuts {
-                cut.owner = lock_owner;
-            }
-            return Ok(Translated::Write(call));
+            let by = (fh, lock_owner);
+            return Ok(Translated::Write(write_call(header, by, offset, data, write_flags, open_flags)));
         }
         Operation::Flush { fh: _, lock_owner } => {
             (Request::Flush { ino, owner: LockOwner(lock_owner) }, Shape::Flush { ino })
         }
         Operation::Release { fh, release_flags, lock_owner, .. } => {
-            let drops = release_flags.contains(ReleaseFlags::FLOCK_UNLOCK);
-            let flock = drops.then_some(LockOwner(lock_owner));
-            (Request::Release { ino, handle: FileHandle::from_raw(fh).id, flock }, Shape::Plain)
+            (release(ino, fh, release_flags, LockOwner(lock_owner)), Shape::Plain)
         }
         Operation::Fsync { .. } | Operation::Fsyncdir { .. } => (Request::Fsync { ino }, Shape::Plain),
         Operation::Readdir { offset, size, .. } => {
@@ -329,6 +324,11 @@ fn owner_if_acl(header: &InHeader, name: &OsStr) -> Option<u32> {
     (header.uid != ROOT && is_acl).then_some(header.uid)
 }
 
+fn release(ino: Ino, fh: u64, flags: ReleaseFlags, owner: LockOwner) -> Request {
+    let flock = flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(owner);
+    Request::Release { ino, handle: FileHandle::from_raw(fh).id, flock }
+}
+
 fn read(ino: Ino, offset: u64, len: u32, open_flags: u32, lock_owner: Option<u64>) -> (Request, Shape) {
     let noatime = open_flags & linux::O_NOATIME != 0;
     // Mappings, read ahead and splice(2) fill pages through any handle. Of what goes past the pages alone the kernel names an owner (`fuse_send_read` in
@@ -387,7 +387,7 @@ fn is_for_owner(setattr: &fuse::Setattr) -> bool {
 /// Nor is it of the program that the handle's flags belong to: msync(2) and fsync(2) make it durable.
 fn write_call<'a>(
     header: &InHeader,
-    fh: u64,
+    (fh, owner): (u64, Option<u64>),
     offset: u64,
     data: &'a [u8],
     write_flags: WriteFlags,
@@ -413,7 +413,7 @@ fn write_call<'a>(
         // (`fuse_aio_complete`).
         sync: past_pages && open_flags & linux::O_DSYNC != 0,
         end: by_pages.then_some(end),
-        refusal_cuts: past_pages.then_some(MayCut { end, fh, owner: None }),
+        refusal_cuts: past_pages.then_some(MayCut { end, fh, owner }),
     }
 }
 

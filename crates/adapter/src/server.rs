@@ -106,7 +106,7 @@ impl<D: Driver> Server<D> {
 impl<D: Driver + 'static> Handler for Server<D> {
     fn handle(&self, request: fuse::Request<'_>, reply: fuse::Reply) {
         let driver = &*self.driver;
-        let mut call = Call::new(reply, request.header.pid, request.header.uid);
+        let call = Call::new(reply, request.header.pid, request.header.uid);
         driver.metrics().fuse_requests.add(call.kind(), 1);
         if call.reply.transport() == Transport::Ring {
             driver.metrics().fuse_ring_requests.add(1);
@@ -127,27 +127,9 @@ impl<D: Driver + 'static> Handler for Server<D> {
                 Turn::Never => return call.finish(driver.metrics(), Answer::Error(Errno::AGAIN)),
             }
         }
-        // On its way to a file that a look is taken at: whom that waits for may be waiting for the answer that the look is for.
-        if let (Operation::Getattr { .. }, Some(catch_up)) = (&operation, driver.catch_up())
-            && Ino(request.header.nodeid) == Ino::ROOT
-            && catch_up.is_looking(call.pid())
-            && let Some(attr) = driver.with_core(|core, _| core.root_told())
-        {
-            return finish(driver, call, Reply::Attr(attr, Keep::No));
-        }
-        // So it may ask for the access list of the root, whom that does not belong to. Not that there is none: that the kernel would believe of everybody.
-        if let (Operation::Getxattr { .. }, Some(catch_up)) = (&operation, driver.catch_up())
-            && Ino(request.header.nodeid) == Ino::ROOT
-            && catch_up.is_looking(call.pid())
-        {
-            return call.finish(driver.metrics(), Answer::Error(Errno::ACCESS));
-        }
-        if let (Operation::Lookup { name }, Some(catch_up)) = (&operation, driver.catch_up())
-            && name.as_bytes() == b"."
-            && catch_up.is_looking(call.pid())
-        {
-            return call.finish(driver.metrics(), Answer::Error(Errno::STALE));
-        }
+        let Some(mut call) = answer_on_the_way(driver, call, Ino(request.header.nodeid), &operation) else {
+            return;
+        };
         self.spare(&call, Ino(request.header.nodeid), &mut operation);
         let mut translated = translate(request.header, operation, || driver.wall());
         if let (Some(ino), Some(catch_up)) = (translated.locks(), driver.catch_up()) {
@@ -495,6 +477,29 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
         },
         (_, _, reply) => finish(driver, call, reply),
     }
+}
+
+/// Answers what a look asks for on its way to a file through the mount: whom that waits for may be waiting for the answer that the look is for. Returns
+/// the call if it is another.
+fn answer_on_the_way<D: Driver>(driver: &D, call: Call, ino: Ino, operation: &Operation<'_>) -> Option<Call> {
+    let is_on_the_way = match operation {
+        Operation::Getattr { .. } | Operation::Getxattr { .. } => ino == Ino::ROOT,
+        Operation::Lookup { name } => name.as_bytes() == b".",
+        _ => false,
+    };
+    if !is_on_the_way || !driver.catch_up().is_some_and(|looks| looks.is_looking(call.pid())) {
+        return Some(call);
+    }
+    match operation {
+        Operation::Getattr { .. } => match driver.with_core(|core, _| core.root_told()) {
+            Some(attr) => finish(driver, call, Reply::Attr(attr, Keep::No)),
+            None => return Some(call),
+        },
+        // The list of a root that is not root's. Not that there is none: the kernel would believe that of everybody.
+        Operation::Getxattr { .. } => call.finish(driver.metrics(), Answer::Error(Errno::ACCESS)),
+        _ => call.finish(driver.metrics(), Answer::Error(Errno::STALE)),
+    }
+    None
 }
 
 /// Answers with what the core said.

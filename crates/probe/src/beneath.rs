@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 
+use crate::mounts;
+
 /// A target's own name among [`Place::beneath`] of others, and what lies beneath it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -21,19 +23,19 @@ impl Place {
         let mut place = Self::default();
         if let Some(found) = look(path) {
             place.own = Some(name_of(&found));
-            place.dig(&found, DEPTH_MAX);
+            place.dig(path, &found, DEPTH_MAX);
         }
         place
     }
 
-    fn dig(&mut self, found: &Statx, depth: u32) {
+    fn dig(&mut self, path: &Path, found: &Statx, depth: u32) {
         if is_block(found) {
             return self.dig_device(found.stx_rdev_major, found.stx_rdev_minor, depth);
         }
         match found.stx_dev_major {
             // Not a device's own: Btrfs, and what has no device, like NFS. The table of mounts may name one.
             0 => {
-                let Some(source) = mount_source(found) else { return };
+                let Some(source) = mount_source(path, found) else { return };
                 let Some(device) = look(&source).filter(is_block) else { return };
                 self.add_device(device.stx_rdev_major, device.stx_rdev_minor, depth);
             }
@@ -65,7 +67,7 @@ impl Place {
             let file = PathBuf::from(file.trim_end_matches('\n'));
             if let Some(found) = look(&file) {
                 self.add(name_of(&found));
-                self.dig(&found, depth);
+                self.dig(&file, &found, depth);
             }
         }
     }
@@ -100,16 +102,16 @@ fn number_of(device: &Path) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn mount_source(found: &Statx) -> Option<PathBuf> {
+fn mount_source(path: &Path, found: &Statx) -> Option<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    source_in(&table, found.stx_mnt_id)
+    let path = fs::canonicalize(path).ok()?;
+    let number = (found.stx_dev_major, found.stx_dev_minor);
+    source_in(&table, mounts::mount_id(found), &path, number)
 }
 
-/// proc(5): `ID PARENT MAJOR:MINOR ROOT AT OPTIONS [FIELD...] - TYPE SOURCE OPTIONS`.
-fn source_in(table: &str, id: u64) -> Option<PathBuf> {
-    let start = format!("{id} ");
-    let line = table.lines().find(|line| line.starts_with(&start))?;
-    let source = line.split_once(" - ")?.1.split(' ').nth(1)?;
+/// The device that a file system's mount names, if it names one.
+fn source_in(table: &str, id: Option<u64>, path: &Path, number: (u32, u32)) -> Option<PathBuf> {
+    let source = mounts::find(table, id, path, number)?.source;
     source.starts_with("/dev/").then(|| PathBuf::from(source))
 }
 
@@ -121,14 +123,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_of_a_mount_is_found_by_its_number() {
+    fn the_source_of_a_mount_is_found() {
         let table = "25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw\n\
                      31 1 0:30 /sub /data rw,noatime - btrfs /dev/mapper/vg-lv rw,space_cache\n\
                      131 1 0:31 / /n rw - nfs4 server:/export rw\n32\n";
-        assert_eq!(source_in(table, 31), Some(PathBuf::from("/dev/mapper/vg-lv")));
+        let of = |id, path| source_in(table, id, Path::new(path), (0, 30));
+        assert_eq!(of(Some(31), "/"), Some(PathBuf::from("/dev/mapper/vg-lv")));
         for id in [25, 131, 32, 3, 99] {
-            assert_eq!(source_in(table, id), None, "{id}");
+            assert_eq!(of(Some(id), "/data"), None, "{id}");
         }
+        assert_eq!(of(None, "/data/x"), Some(PathBuf::from("/dev/mapper/vg-lv")), "before Linux 5.8");
+        assert_eq!(of(None, "/n/x"), None);
     }
 
     #[test]

@@ -207,27 +207,45 @@ fn asking(send: &SyncSender<Message>) -> Ask {
     Box::new(move |question, answer| send.send(Message::Asked(question, answer)).is_ok())
 }
 
-/// Shows a recording as its run would have been shown at its end.
+/// Shows a recording as its run would have been shown at its end. One whose last line is cut off (a disk that was full, a crash, a
+/// copy made meanwhile) is shown as far as it goes, with a note.
 ///
 /// # Errors
 ///
-/// [`WatchError::Read`], [`WatchError::Recording`] and [`WatchError::Stack`].
+/// [`WatchError::Read`], [`WatchError::Recording`] of any other line that says nothing, and [`WatchError::Stack`].
 pub fn replay(path: &Path, output: Output, plot: Option<&Path>) -> Result<Ended, WatchError> {
     plot.map_or(Ok(()), check_plot)?;
     let read = |source| WatchError::Read { path: path.to_owned(), source };
     let wrong = |source| WatchError::Recording { path: path.to_owned(), source };
-    let mut lines = BufReader::new(File::open(path).map_err(read)?).lines();
-    let first = lines.next().ok_or(EventError::NoHeader).map_err(wrong)?.map_err(read)?;
+    let mut file = BufReader::new(File::open(path).map_err(read)?);
+    let mut first = String::new();
+    file.read_line(&mut first).map_err(read)?;
     let header = Header::parse(&first).map_err(wrong)?;
     let count = header.targets.len();
     let mut run = Run::new(header, output, None, system::monotonic_ns())?;
-    for (index, line) in lines.enumerate() {
-        let line = line.map_err(read)?;
-        run.apply(&Event::parse(&line, index + 2, count).map_err(wrong)?)?;
+    for number in 2.. {
+        let mut line = Vec::new();
+        if file.read_until(b'\n', &mut line).map_err(read)? == 0 {
+            break;
+        }
+        let event = match parse_bytes(&line, number, count) {
+            Err(_) if line.last() != Some(&b'\n') => {
+                let text =
+                    format!("{}: line {number} is cut off: what stands before it is shown", path.display());
+                Event::Notice { target: None, text }
+            }
+            other => other.map_err(wrong)?,
+        };
+        run.apply(&event)?;
     }
     run.show_end();
     run.plot(plot)?;
     Ok(run.ended())
+}
+
+fn parse_bytes(line: &[u8], number: usize, targets: usize) -> Result<Event, EventError> {
+    let no_text = |_| EventError::Line { line: number, why: "not UTF-8".to_owned() };
+    Event::parse(std::str::from_utf8(line).map_err(no_text)?, number, targets)
 }
 
 /// Refuses what cannot be drawn, before anything is measured.
@@ -550,6 +568,34 @@ mod tests {
             shown += (0..count).map(|index| lines::sample(watch, index).len()).sum::<usize>();
         }
         assert!(shown > 1_000_000);
+    }
+
+    /// Goal: a recording that was cut short, wherever, can be shown; one that is damaged cannot. Method: all beginnings of one, with and
+    /// without what a crash leaves behind them; a bad line in the middle.
+    #[test]
+    fn a_recording_that_is_cut_off_is_shown_as_far_as_it_goes() {
+        let (header, events) = sample_events();
+        let lines: Vec<String> =
+            [header.to_line()].into_iter().chain(events.iter().map(Event::to_line)).collect();
+        let whole = lines.join("\n") + "\n";
+        let path = std::env::temp_dir().join(format!("holdfast-cut-{}", std::process::id()));
+        let shown = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            replay(&path, Output::Nothing, None)
+        };
+        for end in lines[0].len()..whole.len() {
+            assert!(shown(&whole.as_bytes()[..end]).is_ok(), "cut at {end}");
+        }
+        let half = lines[0].len() + lines[1].len() + 10;
+        assert!(shown(&[&whole.as_bytes()[..half], &[0; 50], b"\xff"].concat()).is_ok());
+        assert!(matches!(shown(&whole.as_bytes()[..10]), Err(WatchError::Recording { .. })), "no header");
+        let [before, after] = [&whole.as_bytes()[..half], &whole.as_bytes()[half - 5..]];
+        let damaged = shown(&[before, b"\n", after].concat()).unwrap_err();
+        assert!(
+            matches!(damaged, WatchError::Recording { source: EventError::Line { line: 3, .. }, .. }),
+            "{damaged}"
+        );
+        std::fs::remove_file(&path).unwrap();
     }
 
     /// The line with its number `index` replaced; the line itself when it has fewer.

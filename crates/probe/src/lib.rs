@@ -20,6 +20,8 @@ mod daemon;
 pub mod doctor;
 mod event;
 mod front;
+mod mounts;
+mod nonce;
 mod options;
 mod output;
 mod plot;

@@ -51,19 +51,45 @@ pub(crate) fn set_io_class() -> io::Result<()> {
     }
 }
 
-/// In how many pieces a file lies on its device.
-#[expect(unsafe_code, reason = "rustix has no FIEMAP")]
-pub(crate) fn extent_count(file: &std::fs::File) -> io::Result<u32> {
-    use std::os::fd::AsRawFd;
-    unsafe extern "C" {
-        fn ioctl(fd: i32, request: std::ffi::c_ulong, ...) -> i32;
-    }
-    // `struct fiemap` without room for extents: they are counted only.
-    let mut map = Fiemap { start: 0, length: u64::MAX, flags: 0, mapped: 0, count: 0, reserved: 0 };
-    // SAFETY: the kernel reads and writes the 32 bytes of the header, and nothing behind it as `count` is 0.
-    match unsafe { ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } {
-        0 => Ok(map.mapped),
-        _ => Err(io::Error::last_os_error()),
+/// How a file lies on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extents {
+    /// In how many pieces.
+    pub count: u32,
+    /// Whether one of the first [`EXTENTS_SEEN`] is compressed or encrypted: the file system then chose its length.
+    pub are_encoded: bool,
+}
+
+/// Asks the file system how a file lies.
+///
+/// # Errors
+///
+/// Of the ioctl: EOPNOTSUPP where the file system does not tell.
+pub(crate) fn extents(file: &std::fs::File) -> io::Result<Extents> {
+    // Without room for extents they are counted only, all of them.
+    let count = Fiemap::of(file, 0)?.mapped;
+    let first = Fiemap::of(file, EXTENTS_SEEN)?;
+    let seen = first.extents.iter().take(first.mapped as usize);
+    Ok(Extents { count, are_encoded: seen.into_iter().any(|extent| extent.flags & EXTENT_ENCODED != 0) })
+}
+
+impl Fiemap {
+    /// The first extents of a file, as many as there is room for.
+    #[expect(unsafe_code, reason = "rustix has no FIEMAP")]
+    fn of(file: &std::fs::File, count: usize) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        unsafe extern "C" {
+            fn ioctl(fd: i32, request: std::ffi::c_ulong, ...) -> i32;
+        }
+        let count = count.min(EXTENTS_SEEN) as u32;
+        let extents = [FiemapExtent::default(); EXTENTS_SEEN];
+        let mut map = Self { start: 0, length: u64::MAX, flags: 0, mapped: 0, count, reserved: 0, extents };
+        // SAFETY: the kernel reads and writes the 32 bytes of the header, and behind it no more than `count` extents, for
+        // which there is room.
+        match unsafe { ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } {
+            0 => Ok(map),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 
@@ -72,6 +98,7 @@ pub(crate) fn block_size(path: &std::path::Path) -> u64 {
     rustix::fs::statvfs(path).map_or(4096, |found| found.f_bsize)
 }
 
+/// `struct fiemap` with room for its first extents.
 #[repr(C)]
 struct Fiemap {
     start: u64,
@@ -80,7 +107,28 @@ struct Fiemap {
     mapped: u32,
     count: u32,
     reserved: u32,
+    extents: [FiemapExtent; EXTENTS_SEEN],
 }
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct FiemapExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved: [u64; 2],
+    flags: u32,
+    reserved_too: [u32; 3],
+}
+
+// The kernel writes extents of this length.
+const _: () = assert!(size_of::<FiemapExtent>() == 56 && size_of::<Fiemap>() == 32 + 56 * EXTENTS_SEEN);
+
+/// Extents of a file whose flags are looked at.
+const EXTENTS_SEEN: usize = 64;
+/// `FIEMAP_EXTENT_ENCODED`.
+const EXTENT_ENCODED: u32 = 8;
 
 /// SIGINT, SIGTERM and SIGHUP as something to read. Taken away from their default action for this thread and all it
 /// starts: call it before any other thread is started.

@@ -89,7 +89,8 @@ pub fn stage(mounts: &[PathBuf]) -> Result<Stage<'static>, Failure> {
     })
 }
 
-/// Runs all, and writes what they have found. Where that goes is made before: hours of measuring must not be in vain.
+/// Runs all, and writes what they have found, also if one fails or it is interrupted. Where that goes is made before: hours of measuring
+/// must not be in vain.
 fn all(args: &BenchAllArgs) -> Result<(), Failure> {
     let BenchCommonArgs { mounts, local, runs, json, profile } = args.common.clone();
     let profile = profile.as_deref().map(Profile::begin).transpose()?;
@@ -114,13 +115,15 @@ fn all(args: &BenchAllArgs) -> Result<(), Failure> {
             println!("{}", report.to_text());
         }
     };
-    let result = all.run(&mut stage, tell);
+    let reports = all.run(&mut stage, tell);
     drop(profile);
     (stage.progress)(1.0, "");
-    let reports = result.map_err(|error| {
+    if reports.reports.is_empty()
+        && let Some(error) = reports.error
+    {
         remove(&files);
-        failure(error)
-    })?;
+        return Err(failure(error));
+    }
     for what in &reports.left_out {
         eprintln!("holdfast: a benchmark is left out: {what}");
     }
@@ -132,7 +135,8 @@ fn all(args: &BenchAllArgs) -> Result<(), Failure> {
     if json {
         println!("{}", texts[0]);
     }
-    refuse_stale(reports.stale())
+    let stale = reports.stale();
+    reports.error.map_or_else(|| refuse_stale(stale), |error| Err(failure(error)))
 }
 
 fn remove(files: &[(PathBuf, std::fs::File)]) {

@@ -299,6 +299,40 @@ fn all_benchmarks_make_one_report() {
     assert_eq!(names(Path::new(a)), [""; 0]);
 }
 
+/// Goal: hours of measuring are not in vain if something fails at last. Method: a command to mount anew that fails, which only the second
+/// benchmark asks for.
+#[test]
+fn what_was_measured_before_a_failure_is_written() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let small = Mounted::make(&scratch, "tmpfs").expect("tmpfs is there");
+    let (at, out) = (text(&small.at), text(&scratch.join("report")).to_owned());
+    let arguments = ["all", at, "--scale", "0.001", "--runs", "1", "--out", &out];
+    let output = bench(&[&arguments[..], &["--remount", "false"]].concat());
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(3) && error.contains("mounts it anew failed"), "{output:?}");
+    let read = |kind: &str| std::fs::read_to_string(format!("{out}.{kind}")).expect("written");
+    let document: Json = serde_json::from_str(&read("json")).expect("JSON");
+    let reports = document["reports"].as_array().expect("a list");
+    assert!(reports.len() == 1 && reports[0]["bench"] == "create", "{document:#}");
+    for text in [&document["error"].to_string(), &read("md"), &read("html")] {
+        assert!(text.contains("mounts it anew failed"), "{text}");
+    }
+    assert_eq!(names(&small.at), [""; 0]);
+}
+
+/// Goal: room for all is asked for before anything is measured. Method: where names fit and the ladder's file does not.
+#[test]
+fn all_benchmarks_are_refused_at_once_where_one_would_not_fit() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let small = Mounted::make(&scratch, "tmpfs").expect("tmpfs is there");
+    let out = text(&scratch.join("report")).to_owned();
+    let output = bench(&["all", text(&small.at), "--scale", "0.02", "--runs", "1", "--out", &out]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(3) && error.contains("MiB are needed"), "{output:?}");
+    assert!(output.stdout.is_empty(), "nothing was measured: {output:?}");
+    assert!(!scratch.join("report.json").exists());
+}
+
 /// Goal: an end in the middle leaves nothing. Method: Ctrl-C while names are made, by several processes.
 #[test]
 fn an_interrupted_benchmark_cleans_up() {

@@ -58,15 +58,7 @@ impl Create {
     /// [`BenchError`]; what was made is removed.
     pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
         let (machine, started) = (Machine::look(), unix_now());
-        // What a directory of that many names and their inodes take on common file systems; a directory has a block of its own.
-        for path in self.mounts.first().into_iter().chain(&self.local) {
-            let bytes = if self.kinds.contains(&Kind::Mkdir) {
-                block_size(path).max(INODE_BYTES)
-            } else {
-                INODE_BYTES
-            };
-            check_room(path, self.count + self.count / 500, bytes)?;
-        }
+        self.check_room()?;
         let crew = Crew::new(self.processes.max(1) as usize, &stage.worker)?;
         let own = Scratch::new(&self.mounts)?;
         let local = self.local.as_ref().map(|dir| Scratch::new(std::slice::from_ref(dir))).transpose()?;
@@ -113,6 +105,20 @@ impl Create {
         };
         report.judge();
         Ok(report)
+    }
+
+    /// Refuses what would not fit: what a directory of that many names and their inodes take on common file systems; a directory has a
+    /// block of its own.
+    pub(crate) fn check_room(&self) -> Result<(), BenchError> {
+        for path in self.mounts.first().into_iter().chain(&self.local) {
+            let bytes = if self.kinds.contains(&Kind::Mkdir) {
+                block_size(path).max(INODE_BYTES)
+            } else {
+                INODE_BYTES
+            };
+            check_room(path, self.count + self.count / 500, bytes)?;
+        }
+        Ok(())
     }
 
     fn directories(&self) -> Vec<String> {

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use serde_json::{Value as Json, json};
 
 use crate::beneath::Place;
+use crate::mounts::{self, Mount};
 
 /// A file system as it is mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,27 +22,29 @@ pub(crate) struct FileSystem {
 impl FileSystem {
     /// Of the mount that `path` leads to.
     pub fn of(path: &Path) -> Self {
-        let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok();
+        let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let mut this = found.and_then(|found| parse(&table, found.stx_mnt_id)).unwrap_or_default();
-        this.beneath = Place::of(path).beneath.iter().map(|name| device_name(name)).collect();
-        this
+        let mount = rustix::fs::statx(CWD, path, AtFlags::empty(), flags).ok().and_then(|found| {
+            let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            let number = (found.stx_dev_major, found.stx_dev_minor);
+            mounts::find(&table, mounts::mount_id(&found), &path, number)
+        });
+        let beneath = Place::of(path).beneath.iter().map(|name| device_name(name)).collect();
+        Self { beneath, ..mount.as_ref().map(Self::of_mount).unwrap_or_default() }
+    }
+
+    fn of_mount(mount: &Mount<'_>) -> Self {
+        Self {
+            kind: mount.kind.to_owned(),
+            source: mount.source.to_owned(),
+            options: format!("{};{}", mount.options, mount.common),
+            beneath: Vec::new(),
+        }
     }
 
     pub fn to_json(&self) -> Json {
         json!({ "type": self.kind, "source": self.source, "options": self.options, "beneath": self.beneath })
     }
-}
-
-/// proc(5): `ID PARENT MAJOR:MINOR ROOT AT OPTIONS [FIELD...] - TYPE SOURCE OPTIONS`.
-fn parse(table: &str, id: u64) -> Option<FileSystem> {
-    let start = format!("{id} ");
-    let (mount, file_system) = table.lines().find(|line| line.starts_with(&start))?.split_once(" - ")?;
-    let own = mount.split(' ').nth(5)?;
-    let mut words = file_system.split(' ');
-    let (kind, source, common) = (words.next()?, words.next()?, words.next()?);
-    let options = format!("{own};{common}");
-    Some(FileSystem { kind: kind.to_owned(), source: source.to_owned(), options, beneath: Vec::new() })
 }
 
 /// `sda1 (8:1)` for `block 8:1`.
@@ -154,14 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_found_by_its_number() {
-        let table = "25 30 0:23 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n\
-                     31 1 0:30 /sub /data rw,noatime - btrfs /dev/mapper/vg-lv rw,space_cache\n";
-        let found = parse(table, 31).unwrap();
+    fn a_file_system_is_as_its_mount_tells() {
+        let table = "31 1 0:30 /sub /data rw,noatime - btrfs /dev/mapper/vg-lv rw,space_cache\n";
+        let mount = mounts::find(table, Some(31), Path::new("/"), (0, 0)).unwrap();
+        let found = FileSystem::of_mount(&mount);
         assert_eq!((&*found.kind, &*found.source), ("btrfs", "/dev/mapper/vg-lv"));
         assert_eq!(found.options, "rw,noatime;rw,space_cache");
-        assert_eq!((parse(table, 2), parse("31", 31)), (None, None));
-        assert!(!FileSystem::of(Path::new("/proc")).kind.is_empty());
+        assert_eq!(FileSystem::of(Path::new("/proc")).kind, "proc");
     }
 
     #[test]

@@ -121,10 +121,19 @@ impl Ladder {
         Ok(report)
     }
 
+    /// Refuses what would not fit.
+    pub(crate) fn check_room(&self) -> Result<(), BenchError> {
+        let layers = self.layers.iter().map(|layer| &layer.path).filter(|path| path.is_dir());
+        let mut dirs = self.local.iter().chain(layers).chain(&self.alone);
+        dirs.try_for_each(|dir| check_room(dir, 1, self.size))?;
+        check_room(&self.mounts[0], self.mounts.len() as u64, self.size)
+    }
+
     /// Makes and opens all that is needed.
     fn hold(&self) -> Result<Held, BenchError> {
         let mut held = Held::default();
         self.add_raw(&mut held)?;
+        self.check_room()?;
         if let Some(local) = &self.local {
             self.add_directory(&mut held, "local".to_owned(), local)?;
         }
@@ -138,7 +147,6 @@ impl Ladder {
             self.add_directory(&mut held, "alone".to_owned(), alone)?;
         }
         let first = if self.mounts.len() > 1 { "first mount" } else { "file system" };
-        check_room(&self.mounts[0], self.mounts.len() as u64, self.size)?;
         let scratch = Scratch::new(&self.mounts)?;
         for (name, place) in [first, SECOND].into_iter().zip(scratch.places()) {
             held.rungs.push(Rung::of_directory(name.to_owned(), place));
@@ -174,7 +182,6 @@ impl Ladder {
     }
 
     fn add_directory(&self, held: &mut Held, name: String, dir: &Path) -> Result<(), BenchError> {
-        check_room(dir, 1, self.size)?;
         let scratch = Scratch::new(std::slice::from_ref(&dir.to_owned()))?;
         held.rungs.push(Rung::of_directory(name, scratch.first()));
         held.scratches.push(scratch);

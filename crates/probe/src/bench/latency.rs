@@ -47,9 +47,7 @@ impl Latency {
     /// [`BenchError`]; what was made is removed.
     pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
         let (machine, started) = (Machine::look(), unix_now());
-        for path in self.mounts.first().into_iter().chain(&self.local) {
-            check_room(path, INODES, BYTES_EACH)?;
-        }
+        self.check_room()?;
         let crew = Crew::new(1, &stage.worker)?;
         let own = Scratch::new(&self.mounts)?;
         let local = self.local.as_ref().map(|dir| Scratch::new(std::slice::from_ref(dir))).transpose()?;
@@ -63,26 +61,13 @@ impl Latency {
             Turns::One => (&alone[..], local.as_ref().map(Scratch::places)),
             Turns::Both => (own.places(), Some(&alone[..])),
         };
-        let mut figures = Vec::new();
-        let runs = self.runs as usize;
-        for (at, call) in self.calls.iter().enumerate() {
-            let (mut shown, mut shown_beside): (Vec<Shown>, Vec<Shown>) = Default::default();
-            for run in 0..runs {
-                let what = format!("{} {} of {runs}", call.name(), run + 1);
-                stage.tell(at * runs + run, self.calls.len() * runs, &what);
-                shown.push(self.one_run(*call, places, &mut crew, stage)?);
-                if let Some(beside) = beside {
-                    shown_beside.push(self.one_run(*call, beside, &mut crew, stage)?);
-                }
-            }
-            figures.push(Figure::of(call.name().to_owned(), Unit::Delay, &shown, &shown_beside));
-        }
+        let (figures, notes) = self.figures((places, beside), &mut crew, stage)?;
         let mut report = Report {
             bench: if self.turns == Turns::Both { "pingpong" } else { "latency" },
             figures,
             settings: self.settings(),
             warnings: Vec::new(),
-            notes: Vec::new(),
+            notes,
             version: stage.version.to_owned(),
             started,
             machine,
@@ -99,6 +84,51 @@ impl Latency {
         }
         report.judge();
         Ok(report)
+    }
+
+    /// Refuses what would not fit.
+    pub(crate) fn check_room(&self) -> Result<(), BenchError> {
+        let mut dirs = self.mounts.first().into_iter().chain(&self.local);
+        dirs.try_for_each(|dir| check_room(dir, INODES, BYTES_EACH))
+    }
+
+    /// A figure of each call that is offered, through these places and beside it through the others; a note of each that is not.
+    ///
+    /// # Errors
+    ///
+    /// What `one_run` says; that nothing is offered only if no figure remains.
+    fn figures(
+        &self,
+        (places, beside): (&[PathBuf], Option<&[PathBuf]>),
+        crew: &mut Crew,
+        stage: &mut Stage<'_>,
+    ) -> Result<(Vec<Figure>, Vec<String>), BenchError> {
+        let (mut figures, mut notes, mut refused) = (Vec::new(), Vec::new(), None);
+        let runs = self.runs as usize;
+        'calls: for (at, call) in self.calls.iter().enumerate() {
+            let (mut shown, mut shown_beside): (Vec<Shown>, Vec<Shown>) = Default::default();
+            for run in 0..runs {
+                let what = format!("{} {} of {runs}", call.name(), run + 1);
+                stage.tell(at * runs + run, self.calls.len() * runs, &what);
+                let sides = [Some((places, &mut shown)), beside.map(|beside| (beside, &mut shown_beside))];
+                for (places, shown) in sides.into_iter().flatten() {
+                    match self.one_run(*call, places, crew, stage) {
+                        Ok(found) => shown.push(found),
+                        Err(BenchError::Call { dir, what, is_unsupported: true }) => {
+                            notes.push(format!("{} is not offered, and left out: {what}", call.name()));
+                            refused = Some(BenchError::Call { dir, what, is_unsupported: true });
+                            continue 'calls;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            figures.push(Figure::of(call.name().to_owned(), Unit::Delay, &shown, &shown_beside));
+        }
+        match refused {
+            Some(error) if figures.is_empty() => Err(error),
+            _ => Ok((figures, notes)),
+        }
     }
 
     fn one_run(
@@ -130,3 +160,36 @@ const FILE_BYTES: u64 = 8 << 20;
 /// A few names, and 12 MiB for the file of 8: log-structured file systems keep what was overwritten for a while.
 const INODES: u64 = 4;
 const BYTES_EACH: u64 = 3 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::tests::{answering, stage};
+
+    fn latency(calls: &[Call], dir: &std::path::Path) -> Latency {
+        let calls = calls.to_vec();
+        Latency { mounts: vec![dir.to_owned()], local: None, count: 2, calls, turns: Turns::One, runs: 2 }
+    }
+
+    /// Goal: one call that a file system does not offer takes no figure from the others. Method: a worker that answers as one on such a
+    /// file system.
+    #[test]
+    fn a_call_that_is_not_offered_is_left_out_with_a_note() {
+        let dir = std::env::temp_dir().join(format!("holdfast-latency-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let refuses = |calls, word: &str| latency(calls, &dir).run(&mut stage(answering(word, true)));
+        for turns in [Turns::One, Turns::Both] {
+            let all = Latency { turns, ..latency(&[Call::Stat, Call::Flock, Call::Rename], &dir) };
+            let report = all.run(&mut stage(answering("flock", true))).unwrap();
+            let names: Vec<&str> = report.figures.iter().map(|figure| figure.name.as_str()).collect();
+            assert_eq!(names, ["stat", "rename"], "{turns:?}");
+            assert!(report.notes[0].starts_with("flock is not offered, and left out"), "{:?}", report.notes);
+        }
+        let alone = refuses(&[Call::Flock], "flock").unwrap_err();
+        assert!(matches!(alone, BenchError::Call { is_unsupported: true, .. }), "{alone}");
+        let failed = latency(&[Call::Stat, Call::Flock], &dir).run(&mut stage(answering("flock", false)));
+        assert!(matches!(failed, Err(BenchError::Call { is_unsupported: false, .. })));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir(&dir).unwrap();
+    }
+}

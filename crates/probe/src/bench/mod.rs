@@ -141,3 +141,42 @@ pub enum BenchError {
     #[error("interrupted")]
     Interrupted,
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A worker that does nothing and says that it was well, but of tasks that hold `word`: those fail, as something that is not offered
+    /// or as anything else.
+    pub(crate) fn answering(word: &str, is_unsupported: bool) -> String {
+        let outcome = |error: Option<&str>| {
+            let error = error.map(str::to_owned);
+            let is_unsupported = is_unsupported && error.is_some();
+            let (count, delays) = (2, vec![1000; 2]);
+            let ended_ns = 1_000_000;
+            task::Outcome { count, delays, ended_ns, error, is_unsupported, ..task::Outcome::default() }
+                .to_line()
+        };
+        format!(
+            "while read -r task; do case \"$task\" in *\\\"{word}\\\"*) echo '{}';; *) echo '{}';; esac; done",
+            outcome(Some("refused")),
+            outcome(None)
+        )
+    }
+
+    /// A stage whose workers are this script of sh(1).
+    pub(crate) fn stage(script: String) -> Stage<'static> {
+        Stage {
+            worker: Box::new(move || {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(&script);
+                command
+            }),
+            companion: Box::new(Nobody),
+            daemons: Daemons::default(),
+            progress: Box::new(|_, _| {}),
+            span: (0.0, 1.0),
+            version: "0",
+        }
+    }
+}

@@ -7,8 +7,8 @@ use crate::bench::report::{Figure, Report, Shares, Unit, median};
 use crate::bench::text::{share, show};
 use crate::units::{show_delay, show_time};
 
-/// A section for each report, with a table.
-pub(crate) fn markdown(reports: &[Report]) -> String {
+/// A section for each report, with a table, and why there are no more.
+pub(crate) fn markdown(reports: &[Report], error: Option<&str>) -> String {
     let mut out = String::from("# Benchmark\n");
     for report in reports {
         _ = writeln!(out, "\n## {}\n\n{}\n", report.bench, line_of(report));
@@ -21,11 +21,14 @@ pub(crate) fn markdown(reports: &[Report]) -> String {
             _ = writeln!(out, "\n*{word}*: {text}");
         }
     }
+    if let Some(error) = error {
+        _ = writeln!(out, "\n*ended early*: {error}");
+    }
     out
 }
 
 /// The same as one page without anything from elsewhere.
-pub(crate) fn html(reports: &[Report]) -> String {
+pub(crate) fn html(reports: &[Report], error: Option<&str>) -> String {
     let mut out = String::from(HEAD);
     for report in reports {
         _ = writeln!(out, "<h2>{}</h2>\n<p>{}</p>", escaped(report.bench), escaped(&line_of(report)));
@@ -47,6 +50,9 @@ pub(crate) fn html(reports: &[Report]) -> String {
         for (word, text) in remarks(report) {
             _ = writeln!(out, "<p class=\"{word}\">{word}: {}</p>", escaped(text));
         }
+    }
+    if let Some(error) = error {
+        _ = writeln!(out, "<p class=\"warning\">ended early: {}</p>", escaped(error));
     }
     out += "</body></html>\n";
     out

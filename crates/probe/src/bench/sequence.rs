@@ -75,6 +75,15 @@ struct Remarks {
     has_no_new_mount: bool,
 }
 
+impl Ground {
+    /// Refuses what would not fit.
+    pub fn check_room(self, mounts: &[PathBuf], local: Option<&PathBuf>) -> Result<(), BenchError> {
+        let Self::New { inodes, bytes_each } = self else { return Ok(()) };
+        let mut dirs = mounts.first().into_iter().chain(local);
+        dirs.try_for_each(|dir| check_room(dir, inodes, bytes_each))
+    }
+}
+
 impl Step {
     pub fn new(name: &'static str, by: By, work: Work) -> Self {
         Self { name, is_cold: false, by, work }
@@ -103,11 +112,7 @@ impl Sequence<'_> {
     /// [`BenchError`]; what was made is removed.
     pub fn run(mut self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
         let (machine, started) = (Machine::look(), unix_now());
-        if let Ground::New { inodes, bytes_each } = self.ground {
-            for path in self.mounts.first().into_iter().chain(self.local) {
-                check_room(path, inodes, bytes_each)?;
-            }
-        }
+        self.ground.check_room(self.mounts, self.local)?;
         let is_alone = self.mounts.len() < 2;
         self.steps.retain(|step| !is_alone || matches!(step.by, By::First | By::New));
         let crew = Crew::new(2, &stage.worker)?;

@@ -52,21 +52,13 @@ impl Tar {
             Step::new("du from a new node", By::New, Work::Walk).cold(),
             Step::new("remove", By::First, Work::Empty),
         ];
-        // What is in an archive only tar(1) can tell; unpacked it is no smaller.
-        let ground = match &self.archive {
-            Some(archive) => Ground::New {
-                inodes: 1,
-                bytes_each: std::fs::metadata(archive).map_or(0, |found| found.len()),
-            },
-            None => Ground::New { inodes: self.files + self.files / 10, bytes_each: FILE_BYTES },
-        };
         let sequence = Sequence {
             bench: "tar",
             mounts: &self.mounts,
             local: self.local.as_ref(),
             runs: self.runs,
             steps,
-            ground,
+            ground: self.ground(),
             remount: self.remount.as_deref(),
             settings: json!({
                 "mounts": self.mounts.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
@@ -76,6 +68,22 @@ impl Tar {
             }),
         };
         sequence.run(stage)
+    }
+
+    /// What is in an archive only tar(1) can tell; unpacked it is no smaller.
+    fn ground(&self) -> Ground {
+        match &self.archive {
+            Some(archive) => Ground::New {
+                inodes: 1,
+                bytes_each: std::fs::metadata(archive).map_or(0, |found| found.len()),
+            },
+            None => Ground::New { inodes: self.files + self.files / 10, bytes_each: FILE_BYTES },
+        }
+    }
+
+    /// Refuses what would not fit.
+    pub(crate) fn check_room(&self) -> Result<(), BenchError> {
+        self.ground().check_room(&self.mounts, self.local.as_ref())
     }
 }
 

@@ -46,12 +46,11 @@ impl Walk {
     ///
     /// [`BenchError`]; what was made is removed.
     pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
-        let (ground, steps) = match self.tree {
-            Tree::There => (Ground::There, steps(&Work::Look { count: u64::MAX }, None)),
+        let steps = match self.tree {
+            Tree::There => steps(&Work::Look { count: u64::MAX }, None),
             Tree::Made { files, per_directory } => {
                 let grow = Work::Grow { count: files, per_directory: per_directory.max(1) };
-                let inodes = files + files / per_directory.max(1) + 1;
-                (Ground::New { inodes, bytes_each: INODE_BYTES }, steps(&Work::Walk, Some(grow)))
+                steps(&Work::Walk, Some(grow))
             }
         };
         let sequence = Sequence {
@@ -60,11 +59,26 @@ impl Walk {
             local: self.local.as_ref(),
             runs: self.runs,
             steps,
-            ground,
+            ground: self.ground(),
             remount: self.remount.as_deref(),
             settings: self.settings(),
         };
         sequence.run(stage)
+    }
+
+    fn ground(&self) -> Ground {
+        match self.tree {
+            Tree::There => Ground::There,
+            Tree::Made { files, per_directory } => {
+                let inodes = files + files / per_directory.max(1) + 1;
+                Ground::New { inodes, bytes_each: INODE_BYTES }
+            }
+        }
+    }
+
+    /// Refuses what would not fit.
+    pub(crate) fn check_room(&self) -> Result<(), BenchError> {
+        self.ground().check_room(&self.mounts, self.local.as_ref())
     }
 
     fn settings(&self) -> serde_json::Value {

@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::bench::call::Call;
 use crate::bench::coherence::Seen;
 use crate::bench::task::{Kind, LINKS_PER_FILE, Outcome, Task, Work};
 use crate::bench::tree::{Failed, each, is_dot, list, open_dir};
@@ -41,7 +42,7 @@ fn run(task: &Task) -> Outcome {
     let result = open_dir(CWD, &task.dir)
         .map_err(|error| ("open".to_owned(), error))
         .and_then(|dir| perform(dir.as_fd(), &task.work, &mut tally));
-    let is_unsupported = matches!(result, Err((_, Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP)));
+    let is_unsupported = result.as_ref().is_err_and(|(_, errno)| is_unsupported(&task.work, *errno));
     Outcome {
         count: tally.count,
         begun_ns: tally.begun_ns,
@@ -52,6 +53,17 @@ fn run(task: &Task) -> Outcome {
         seen: tally.seen,
         error: result.err().map(|(what, error)| format!("{what}: {}", io::Error::from(error))),
         is_unsupported,
+    }
+}
+
+/// Whether an error means that the file system does not offer the call. Of locks there are more such errors: ENOLCK of NFS without a
+/// lock manager, EINVAL where a file cannot be locked (fcntl(2)), ENOTTY of daemons that know no such request.
+fn is_unsupported(work: &Work, errno: Errno) -> bool {
+    let is_lock = matches!(work, Work::Time { call: Call::Flock | Call::Fcntl, .. });
+    match errno {
+        Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP => true,
+        Errno::NOLCK | Errno::INVAL | Errno::NOTTY => is_lock,
+        _ => false,
     }
 }
 
@@ -235,3 +247,21 @@ fn source_of(prefix: &str, number: u64) -> String {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_refused_in_more_ways_than_other_calls() {
+        let work = |call| Work::Time { call, count: 1, others: Vec::new() };
+        for errno in [Errno::NOLCK, Errno::INVAL, Errno::NOTTY] {
+            let of = |call| is_unsupported(&work(call), errno);
+            assert!(of(Call::Flock) && of(Call::Fcntl) && !of(Call::Read), "{errno}");
+        }
+        for (errno, is_so) in [(Errno::NOSYS, true), (Errno::OPNOTSUPP, true), (Errno::IO, false)] {
+            assert_eq!(is_unsupported(&work(Call::Flock), errno), is_so, "{errno}");
+            assert_eq!(is_unsupported(&Work::List, errno), is_so, "{errno}");
+        }
+    }
+}

@@ -16,6 +16,7 @@ use crate::doctor::ground::Ground;
 use crate::doctor::inside::Inside;
 use crate::doctor::moment::{Interval, Moment};
 use crate::doctor::{ANSWER_MAX, answer_within};
+use crate::nonce::nonce;
 
 /// One thing that was tried, in all rounds.
 #[derive(Clone, Debug)]
@@ -71,17 +72,19 @@ pub(crate) fn try_all(
         return Ok(tried);
     };
     let device = ground.devices.iter().rev().find_map(|device| readable(&device.name));
-    let mut steps = scratch.as_ref().map_or_else(Vec::new, |scratch| steps(&ground.path, scratch.places()));
+    let visited = visited_name();
+    let mut steps =
+        scratch.as_ref().map_or_else(Vec::new, |scratch| steps(&ground.path, scratch.places(), &visited));
     steps.extend(device.iter().map(raw));
     steps.extend(looks(&ground.path));
     // To see what is not in memory the caches of the whole machine have to go: only where that was asked for.
     steps.retain(|step| is_cold || step.name != COLD_STAT);
-    let _visited = scratch.is_some().then(|| Visited(ground.path.join(visited_name())));
+    let _visited = scratch.is_some().then(|| Visited(ground.path.join(&visited)));
     // Goes before what it makes files in.
     let mut crew = crew;
     let mut shown: Vec<(Vec<Shown>, Vec<Interval>)> = vec![Default::default(); steps.len()];
     let mut failed = vec![false; steps.len()];
-    let mut made = Made { names: NAMES, blocks: WRITTEN_BLOCKS };
+    let mut made = Made { names: NAMES, blocks: WRITTEN_BLOCKS, looked: LOOKED_AT };
     'rounds: for round in 0..ROUNDS {
         for (at, step) in steps.iter().enumerate().filter(|(at, _)| !failed[*at]).collect::<Vec<_>>() {
             stage.tell(
@@ -93,7 +96,7 @@ pub(crate) fn try_all(
                 tried.was_cold &= drop_caches();
             }
             let before = Moment::now(ground, ask());
-            let work = made.bound(step.work.clone());
+            let work = made.bound(step);
             let done = crew.run_for(vec![(step.dir.clone(), work)], Some(step.limit));
             let interval = Moment::now(ground, ask()).since(&before);
             match done {
@@ -124,10 +127,12 @@ pub(crate) fn try_all(
     Ok(tried)
 }
 
-/// What the last round made: what is slow makes less than it was asked for.
+/// What was made, and seen, last: what is slow does less than it was asked for.
 struct Made {
     names: u64,
     blocks: u64,
+    /// Inodes of the tree.
+    looked: u64,
 }
 
 impl Made {
@@ -135,14 +140,16 @@ impl Made {
         match work {
             Work::Make { .. } => self.names = count,
             Work::Stream(Stream { is_write: true, .. }) => self.blocks = count,
+            Work::Look { .. } => self.looked = count,
             _ => {}
         }
     }
 
-    /// Only what is there is looked at and read.
-    fn bound(&self, work: Work) -> Work {
-        match work {
+    /// Only what is there is looked at and read, and only what was seen a moment ago is looked at again.
+    fn bound(&self, step: &Step) -> Work {
+        match step.work.clone() {
             Work::Stat { prefix, .. } => Work::Stat { prefix, count: self.names },
+            Work::Look { count } if step.name == TREE_AGAIN => Work::Look { count: self.looked.min(count) },
             Work::Stream(stream) if !stream.is_write && stream.target.is_relative() => {
                 Work::Stream(Stream { blocks: self.blocks, ..stream })
             }
@@ -194,9 +201,9 @@ fn scratch(
     }
 }
 
-/// Of the file that is made and removed in the directory that is examined.
+/// Of the file that is made and removed in the directory that is examined: nobody else's, and not what one who was killed left.
 fn visited_name() -> String {
-    format!(".holdfast-doctor-{}", std::process::id())
+    format!(".holdfast-doctor-{}-{}", std::process::id(), nonce())
 }
 
 /// That file: who makes it may be killed before he removes it. Gone when this is dropped.
@@ -228,9 +235,9 @@ fn readable(name: &str) -> Option<Device> {
     (device.len >= RAW_BLOCKS << 20).then_some(device)
 }
 
-/// What needs a directory of its own.
-fn steps(path: &Path, places: &[PathBuf]) -> Vec<Step> {
-    let (own, unique) = (&places[0], visited_name());
+/// What needs a directory of its own. `visited`: the name that is made and removed in `path`.
+fn steps(path: &Path, places: &[PathBuf], visited: &str) -> Vec<Step> {
+    let own = &places[0];
     let step = |name, unit, dir: &Path, work| Step {
         name,
         unit,
@@ -244,7 +251,7 @@ fn steps(path: &Path, places: &[PathBuf]) -> Vec<Step> {
         Work::Stream(Stream { target, is_write, is_direct, is_synced: is_write, blocks: WRITTEN_BLOCKS })
     };
     let names = || "f".to_owned();
-    let visit = || Work::Visit { name: unique.clone(), count: VISITS };
+    let visit = || Work::Visit { name: visited.to_owned(), count: VISITS };
     let mut all = vec![
         step("write", Unit::Throughput, own, stream(true)),
         Step { is_cold: true, ..step("read", Unit::Throughput, own, stream(false)) },
@@ -290,19 +297,21 @@ fn raw(device: &Device) -> Step {
     Step { name: "raw read", unit: Unit::Throughput, dir, work, is_cold: false, limit: LIMIT }
 }
 
-/// What is there already is looked at twice.
+/// What is there already is looked at twice: the second time no more of it than the first.
 fn looks(path: &Path) -> [Step; 2] {
-    ["tree", "tree again"].map(|name| Step {
+    [TREE, TREE_AGAIN].map(|name| Step {
         name,
         unit: Unit::PerSecond,
         dir: path.to_owned(),
         work: Work::Look { count: LOOKED_AT },
-        is_cold: name == "tree",
+        is_cold: name == TREE,
         limit: LIMIT,
     })
 }
 
 const COLD_STAT: &str = "stat cold";
+pub(crate) const TREE: &str = "tree";
+pub(crate) const TREE_AGAIN: &str = "tree again";
 /// Three are enough to see a spread.
 const ROUNDS: usize = 3;
 /// Of each step: what is slow does less instead.
@@ -317,3 +326,25 @@ const LOOKED_AT: u64 = 20_000;
 const FILE_BYTES: u64 = 1 << 20;
 const INODES: u64 = 500;
 const ROOM: u64 = 12 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_look_is_at_no_more_than_the_first() {
+        let mut made = Made { names: NAMES, blocks: WRITTEN_BLOCKS, looked: LOOKED_AT };
+        let [first, again] = looks(Path::new("/"));
+        for seen in [700, 9_000, 3] {
+            assert_eq!(made.bound(&first), Work::Look { count: LOOKED_AT });
+            made.note(&first.work, seen);
+            assert_eq!(made.bound(&again), Work::Look { count: seen });
+            made.note(&again.work, seen);
+        }
+    }
+
+    #[test]
+    fn two_doctors_of_one_number_make_different_names() {
+        assert_ne!(visited_name(), visited_name());
+    }
+}

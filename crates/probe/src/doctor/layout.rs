@@ -5,13 +5,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::StatVfsMountFlags;
+
 use crate::doctor::finding::{Finding, Layer, Severity};
 use crate::doctor::ground::Ground;
-use crate::system;
+use crate::system::{self, Extents};
 
 /// All that there is to say.
 pub(crate) fn findings(ground: &Ground) -> Vec<Finding> {
-    let mut found = room(&ground.path).into_iter().collect::<Vec<_>>();
+    let mut found: Vec<Finding> = Room::of(&ground.path).map(Room::finding).into_iter().collect();
     if let Some(pieces) = Pieces::sample(&ground.path) {
         found.push(pieces.finding());
     }
@@ -25,28 +27,56 @@ pub(crate) fn findings(ground: &Ground) -> Vec<Finding> {
     found
 }
 
-fn room(path: &Path) -> Option<Finding> {
-    let found = rustix::fs::statvfs(path).ok()?;
-    let share = |free: u64, of: u64| if of == 0 { 1.0 } else { free as f64 / of as f64 };
-    let (blocks, inodes) = (share(found.f_bavail, found.f_blocks), share(found.f_favail, found.f_files));
-    let severity = match blocks.min(inodes) {
-        least if least < FREE_LEAST => Severity::Critical,
-        least if least < FREE_LOW => Severity::Warning,
-        _ => Severity::Info,
-    };
-    Some(Finding {
-        layer: Layer::FileSystem,
-        severity,
-        what: "room".to_owned(),
-        seen: format!("{:.1} % of the bytes are free, {:.1} % of the inodes", blocks * 100.0, inodes * 100.0),
-        expected: format!("more than {:.0} %", FREE_LOW * 100.0),
-        why: match severity {
-            Severity::Info => "there is room to put files in one piece",
-            _ => "nearly full, each new block is searched for longer and lies where there is a hole",
+/// What is free, as shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Room {
+    blocks: f64,
+    inodes: f64,
+    /// What nobody can write to needs no room: images (squashfs, erofs, ISO 9660) have none.
+    is_read_only: bool,
+}
+
+impl Room {
+    /// None where it is not told.
+    fn of(path: &Path) -> Option<Self> {
+        let found = rustix::fs::statvfs(path).ok()?;
+        let share = |free: u64, of: u64| if of == 0 { 1.0 } else { free as f64 / of as f64 };
+        Some(Self {
+            blocks: share(found.f_bavail, found.f_blocks),
+            inodes: share(found.f_favail, found.f_files),
+            is_read_only: found.f_flag.contains(StatVfsMountFlags::RDONLY),
+        })
+    }
+
+    fn finding(self) -> Finding {
+        let Self { blocks, inodes, is_read_only } = self;
+        let severity = match blocks.min(inodes) {
+            _ if is_read_only => Severity::Info,
+            least if least < FREE_LEAST => Severity::Critical,
+            least if least < FREE_LOW => Severity::Warning,
+            _ => Severity::Info,
+        };
+        Finding {
+            layer: Layer::FileSystem,
+            severity,
+            what: "room".to_owned(),
+            seen: format!(
+                "{:.1} % of the bytes are free, {:.1} % of the inodes",
+                blocks * 100.0,
+                inodes * 100.0
+            ),
+            expected: format!("more than {:.0} %, unless it is read-only", FREE_LOW * 100.0),
+            why: match severity {
+                Severity::Info if is_read_only => "it is read-only: room does not matter",
+                Severity::Info => "there is room to put files in one piece",
+                Severity::Warning | Severity::Critical => {
+                    "nearly full, each new block is searched for longer and lies where there is a hole"
+                }
+            }
+            .to_owned(),
+            next: "df -h, df -i, du -x; quotas; grow it or remove something".to_owned(),
         }
-        .to_owned(),
-        next: "df -h, df -i, du -x; quotas; grow it or remove something".to_owned(),
-    })
+    }
 }
 
 /// Of files of some size that were looked at.
@@ -75,23 +105,29 @@ impl Pieces {
                 if found.is_dir() && found.dev() == device {
                     dirs.push(entry.path());
                 } else if found.is_file() && found.blocks() * 512 >= FILE_LEAST {
-                    this.add(&entry.path(), found.blocks() * 512);
+                    this.look_at(&entry.path(), found.blocks() * 512);
                 }
             }
         }
         (this.files > 0).then_some(this)
     }
 
-    fn add(&mut self, path: &PathBuf, bytes: u64) {
+    fn look_at(&mut self, path: &PathBuf, bytes: u64) {
         // A look changes nothing, not even when the file was read last.
         let file =
             File::options().read(true).custom_flags(O_NOATIME).open(path).or_else(|_| File::open(path));
-        let Ok(extents) = file.and_then(|file| system::extent_count(&file)) else { return };
-        if extents > 0 {
+        if let Ok(extents) = file.and_then(|file| system::extents(&file)) {
+            self.add(bytes, extents);
+        }
+    }
+
+    /// What is compressed lies in small pieces whatever room there is (of 128 KiB at most on Btrfs): such files tell nothing.
+    fn add(&mut self, bytes: u64, extents: Extents) {
+        if extents.count > 0 && !extents.are_encoded {
             *self = Self {
                 files: self.files + 1,
                 bytes: self.bytes + bytes,
-                extents: self.extents + u64::from(extents),
+                extents: self.extents + u64::from(extents.count),
             };
         }
     }
@@ -196,6 +232,26 @@ mod tests {
         let pieces = Pieces { files: 2, bytes: 8 << 20, extents: 2 };
         assert_eq!(pieces.finding().severity, Severity::Info);
         assert_eq!(Pieces { extents: 2000, ..pieces }.finding().severity, Severity::Warning);
-        assert!(room(Path::new("/")).is_some());
+        assert!(Room::of(Path::new("/")).is_some());
+    }
+
+    #[test]
+    fn compressed_files_are_passed_over() {
+        let (mut pieces, bytes) = (Pieces::default(), 1 << 20);
+        pieces.add(bytes, Extents { count: 32, are_encoded: true });
+        assert_eq!(pieces, Pieces::default());
+        pieces.add(bytes, Extents { count: 32, are_encoded: false });
+        assert_eq!(pieces.finding().severity, Severity::Warning);
+    }
+
+    #[test]
+    fn a_full_file_system_matters_unless_nobody_can_write_to_it() {
+        let image = Room { blocks: 0.0, inodes: 1.0, is_read_only: true };
+        assert_eq!(image.finding().severity, Severity::Info);
+        assert!(image.finding().why.contains("read-only"), "{:?}", image.finding());
+        assert_eq!(Room { is_read_only: false, ..image }.finding().severity, Severity::Critical);
+        let low = Room { blocks: 0.5, inodes: 0.04, is_read_only: false };
+        assert_eq!(low.finding().severity, Severity::Warning);
+        assert_eq!(Room { inodes: 0.5, ..low }.finding().severity, Severity::Info);
     }
 }

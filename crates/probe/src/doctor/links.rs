@@ -69,17 +69,20 @@ impl Link {
             .max(Self::share(self.sent_and_dropped, self.sent))
     }
 
-    /// What the whole life and the last moments tell. `is_used`: the file system goes over it.
-    pub fn finding(&self, earlier: &Self, is_used: bool) -> Finding {
+    /// What the whole life and the last moments tell. What is dropped counts only where something had to be sent again: the kernel
+    /// also counts frames of protocols that nobody here speaks.
+    pub fn finding(&self, earlier: &Self, traffic: Traffic) -> Finding {
         let recent = self.since(earlier);
         let grows = recent.received_badly + recent.sent_badly > 0;
+        let dropped = recent.received_and_dropped + recent.sent_and_dropped;
+        let is_bad = self.bad() >= BAD_EVER || grows;
+        let loses = dropped >= DROPPED_LEAST && recent.dropped() >= BAD_NOW && traffic == Traffic::SentAgain;
         let severity = match () {
-            () if !is_used => Severity::Info,
+            () if traffic == Traffic::Elsewhere => Severity::Info,
             () if grows && recent.bad() >= BAD_NOW => Severity::Critical,
-            () if self.bad() >= BAD_EVER || grows || recent.dropped() >= BAD_NOW => Severity::Warning,
+            () if is_bad || loses => Severity::Warning,
             () => Severity::Info,
         };
-        let bad = self.bad() >= BAD_EVER || grows;
         Finding {
             layer: Layer::Network,
             severity,
@@ -91,19 +94,35 @@ impl Link {
                 self.dropped() * 100.0,
                 self.received + self.sent,
                 recent.received_badly + recent.sent_badly,
-                recent.received_and_dropped + recent.sent_and_dropped,
+                dropped,
                 recent.received + recent.sent,
             ),
             expected: format!("less than {:.1} % since it was there, and none now", BAD_EVER * 100.0),
-            why: match (bad, is_used) {
-                (true, true) => "each lost packet costs a wait until it is sent again",
-                (true, false) => "the link is bad, but this file system does not go over it",
-                (false, _) => "nothing is lost on it",
+            why: match severity {
+                Severity::Warning | Severity::Critical => {
+                    "each lost packet costs a wait until it is sent again"
+                }
+                Severity::Info if is_bad => "the link is bad, but this file system does not go over it",
+                Severity::Info if dropped > 0 => {
+                    "few, or not missed: frames of protocols that nobody here speaks count as dropped too"
+                }
+                Severity::Info => "nothing is lost on it",
             }
             .to_owned(),
             next: format!("ethtool -S {}; cable, transceiver, duplex, switch port", self.name),
         }
     }
+}
+
+/// What a link has to do with the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// The file system does not go over it.
+    Elsewhere,
+    /// It does, and TCP sends hardly anything again.
+    Arrives,
+    /// It does, and TCP sends more again than it should.
+    SentAgain,
 }
 
 /// What TCP has sent, of the whole machine.
@@ -125,12 +144,20 @@ impl Tcp {
         Some(Self { sent: of("OutSegs")?, again: of("RetransSegs")? })
     }
 
+    fn since(self, earlier: Self) -> Self {
+        Self { sent: self.sent.saturating_sub(earlier.sent), again: self.again.saturating_sub(earlier.again) }
+    }
+
+    /// Whether more had to be sent again meanwhile than on a network that is well.
+    pub fn resends_since(self, earlier: Self) -> bool {
+        let Self { sent, again } = self.since(earlier);
+        again >= AGAIN_LEAST && again as f64 / sent.max(1) as f64 >= AGAIN
+    }
+
     /// `is_used`: the file system needs the network.
     pub fn finding(self, earlier: Self, is_used: bool) -> Finding {
-        let (sent, again) =
-            (self.sent.saturating_sub(earlier.sent), self.again.saturating_sub(earlier.again));
-        let share = again as f64 / sent.max(1) as f64;
-        let is_bad = again >= AGAIN_LEAST && share >= AGAIN;
+        let Self { sent, again } = self.since(earlier);
+        let is_bad = self.resends_since(earlier);
         Finding {
             layer: Layer::Network,
             severity: if is_bad && is_used { Severity::Warning } else { Severity::Info },
@@ -152,6 +179,8 @@ impl Tcp {
 const BAD_EVER: f64 = 0.001;
 /// Of packets, now.
 const BAD_NOW: f64 = 0.01;
+/// Of packets: one or two mean nothing, whatever share of a quiet moment they are.
+const DROPPED_LEAST: u64 = 5;
 /// Of segments: the share that interconnects are told to be looked at from.
 const AGAIN: f64 = 0.001;
 /// Fewer happen on any network.
@@ -172,13 +201,37 @@ mod tests {
     fn a_link_that_receives_badly_is_named() {
         let links = Link::parse_all(TEXT);
         assert_eq!(links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(), ["eth0", "eth1"]);
-        let found = links[0].finding(&links[0], true);
+        let found = links[0].finding(&links[0], Traffic::Arrives);
         assert_eq!((found.severity, found.layer), (Severity::Warning, Layer::Network));
         assert!(found.seen.contains("received badly 12.50 %"), "{}", found.seen);
-        assert_eq!(links[0].finding(&links[0], false).severity, Severity::Info);
-        assert_eq!(links[1].finding(&links[1], true).severity, Severity::Info);
+        assert_eq!(links[0].finding(&links[0], Traffic::Elsewhere).severity, Severity::Info);
+        assert_eq!(links[1].finding(&links[1], Traffic::Arrives).severity, Severity::Info);
         let worse = Link { received: 7100, received_badly: 1050, ..links[0].clone() };
-        assert_eq!(worse.finding(&links[0], true).severity, Severity::Critical);
+        assert_eq!(worse.finding(&links[0], Traffic::Arrives).severity, Severity::Critical);
+    }
+
+    /// Goal: what nobody misses is no alarm, and an alarm says what it is about. Method: one frame of a strange protocol in a
+    /// quiet moment; many drops, with and without segments that were sent again.
+    #[test]
+    fn drops_count_where_something_had_to_be_sent_again() {
+        let links = Link::parse_all(TEXT);
+        let after = |received: u64, dropped: u64| Link {
+            received: links[1].received + received,
+            received_and_dropped: links[1].received_and_dropped + dropped,
+            ..links[1].clone()
+        };
+        for (received, dropped, traffic, severity) in [
+            (20, 1, Traffic::Arrives, Severity::Info),
+            (20, 1, Traffic::SentAgain, Severity::Info),
+            (1000, 50, Traffic::Elsewhere, Severity::Info),
+            (1000, 50, Traffic::Arrives, Severity::Info),
+            (1000, 50, Traffic::SentAgain, Severity::Warning),
+        ] {
+            let found = after(received, dropped).finding(&links[1], traffic);
+            assert_eq!(found.severity, severity, "{received} {dropped} {traffic:?}");
+            assert!(!found.why.contains("nothing is lost"), "{found:?}");
+        }
+        assert!(links[1].finding(&links[1], Traffic::Arrives).why.contains("nothing is lost"));
     }
 
     #[test]
@@ -191,6 +244,7 @@ mod tests {
         let [first, later] = [text(100, 2), text(1100, 22)].map(|text| Tcp::parse(&text).unwrap());
         assert_eq!(later.finding(first, true).severity, Severity::Warning);
         assert_eq!(later.finding(first, false).severity, Severity::Info);
+        assert!(later.resends_since(first) && !first.resends_since(first));
         assert_eq!(first.finding(first, true).severity, Severity::Info);
         assert!(Tcp::parse("Tcp: OutSegs\n").is_none() && Tcp::parse("").is_none());
     }

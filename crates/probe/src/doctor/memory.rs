@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::doctor::ground::Device;
 use crate::doctor::processes::group_dirs;
 
 /// What there is.
@@ -45,8 +46,10 @@ impl Memory {
         })
     }
 
-    pub fn findings(self) -> Vec<Finding> {
-        vec![self.room(), self.unwritten(), cache_pressure(&setting("vfs_cache_pressure"))]
+    /// `devices`: beneath the file system.
+    pub fn findings(self, devices: &[Device]) -> Vec<Finding> {
+        let limit = dirty_limit(self.available, &setting("dirty_bytes"), &setting("dirty_ratio"));
+        vec![self.room(), self.unwritten(limit, devices), cache_pressure(&setting("vfs_cache_pressure"))]
     }
 
     fn room(self) -> Finding {
@@ -67,13 +70,15 @@ impl Memory {
         }
     }
 
-    fn unwritten(self) -> Finding {
-        let limit = dirty_limit(self.available, &setting("dirty_bytes"), &setting("dirty_ratio"));
+    /// `limit`: bytes that may wait to be stored. They wait for all disks and servers of the machine: where the file system has
+    /// no disk, the storage is not to blame for them.
+    fn unwritten(self, limit: u64, devices: &[Device]) -> Finding {
         let share = (self.dirty + self.writeback) as f64 / limit.max(1) as f64;
         let is_small = limit < DIRTY_LEAST;
+        let is_full = share >= DIRTY_MAX && !devices.is_empty();
         Finding {
             layer: if is_small { Layer::Configuration } else { Layer::Storage },
-            severity: if share >= DIRTY_MAX || is_small { Severity::Warning } else { Severity::Info },
+            severity: if is_full || is_small { Severity::Warning } else { Severity::Info },
             what: "written and not stored".to_owned(),
             seen: format!(
                 "{} MiB, {} of them on their way, of at most {} MiB (vm.dirty_ratio, vm.dirty_bytes)",
@@ -174,6 +179,19 @@ mod tests {
             (cache_pressure("100").severity, cache_pressure("").severity),
             (Severity::Info, Severity::Info)
         );
+    }
+
+    #[test]
+    fn what_is_not_stored_is_blamed_on_the_storage_where_there_is_some() {
+        let (full, limit) = (Memory { dirty: 1 << 30, ..Memory::default() }, 1 << 30);
+        let device = Device { numbers: "8:0".to_owned(), name: "sda".to_owned() };
+        let of = |limit: u64, devices: &[Device]| {
+            let found = full.unwritten(limit, devices);
+            (found.layer, found.severity)
+        };
+        assert_eq!(of(limit, &[device]), (Layer::Storage, Severity::Warning));
+        assert_eq!(of(limit, &[]), (Layer::Storage, Severity::Info));
+        assert_eq!(of(1 << 20, &[]), (Layer::Configuration, Severity::Warning), "whoever writes waits");
     }
 
     #[test]

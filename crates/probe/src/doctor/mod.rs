@@ -41,6 +41,7 @@ use crate::doctor::active::{Ask, Tried};
 use crate::doctor::file_systems::Told;
 use crate::doctor::ground::Ground;
 use crate::doctor::judge::Judged;
+use crate::doctor::links::Traffic;
 use crate::doctor::memory::{Group, Memory};
 use crate::doctor::moment::{Interval, Moment};
 
@@ -174,12 +175,19 @@ fn watch(ground: &Ground, ask: &mut Ask<'_>) -> (Vec<Finding>, Interval) {
     let interval = later.since(&before);
     let is_used = !ground.peers.is_empty();
     let mut found: Vec<Finding> = interval.disks.iter().map(disks::DiskUse::finding).collect();
-    found.extend(interval.pressure.into_iter().flat_map(pressure::Pressure::findings));
+    found.extend(interval.pressure.into_iter().flat_map(|shares| shares.findings(&ground.devices)));
+    let tcp = later.tcp.zip(before.tcp);
+    let resends = tcp.is_some_and(|(later, before)| later.resends_since(before));
     for link in later.links.iter().filter(|link| !link.is_silent()) {
         let earlier = before.links.iter().find(|other| other.name == link.name).unwrap_or(link);
-        found.push(link.finding(earlier, ground.links.contains(&link.name)));
+        let traffic = match ground.links.contains(&link.name) {
+            false => Traffic::Elsewhere,
+            true if resends => Traffic::SentAgain,
+            true => Traffic::Arrives,
+        };
+        found.push(link.finding(earlier, traffic));
     }
-    found.extend(later.tcp.zip(before.tcp).map(|(later, before)| later.finding(before, is_used)));
+    found.extend(tcp.map(|(later, before)| later.finding(before, is_used)));
     found.extend(interval.inside.into_iter().flat_map(|inside| inside.findings(interval.seconds)));
     found.extend(Told::findings(&told, &told_later, interval.seconds));
     if is_stopped(&interval) {
@@ -209,7 +217,7 @@ fn stopped(ground: &Ground) -> Finding {
 fn standing(ground: &Ground, own: u32) -> Vec<Finding> {
     let mut found = paths::findings(&ground.devices);
     found.extend(options::findings(&ground.file_system));
-    found.extend(Memory::now().into_iter().flat_map(Memory::findings));
+    found.extend(Memory::now().into_iter().flat_map(|memory| memory.findings(&ground.devices)));
     found.extend(limits::findings(own, "this program", &ground.devices));
     if let Some(daemon) = &ground.daemon {
         found.extend(limits::findings(daemon.pid, "the daemon", &ground.devices));

@@ -83,16 +83,19 @@ impl Moment {
             let before = earlier.disks.iter().find(|other| other.name == disk.name)?;
             Some(disk.since(before, seconds))
         };
+        let pressure =
+            self.pressure.zip(earlier.pressure).map(|(later, before)| later.since(before, seconds));
+        let contended = pressure.map_or(1.0, |pressure| pressure.cpu);
         Interval {
             seconds,
             disks: self.disks.iter().filter_map(disk).collect(),
-            pressure: self.pressure.zip(earlier.pressure).map(|(later, before)| later.since(before, seconds)),
+            pressure,
             sockets: SocketUse::of(&earlier.sockets, &self.sockets, seconds),
             daemon: self
                 .daemon
                 .as_ref()
                 .zip(earlier.daemon.as_ref())
-                .map(|(later, before)| later.since(before, seconds)),
+                .map(|(later, before)| Process { contended, ..later.since(before, seconds) }),
             inodes_taken: self.inodes_taken.saturating_sub(earlier.inodes_taken),
             inside: self.inside.zip(earlier.inside).map(|(later, before)| later.since(before)),
         }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::doctor::finding::{Finding, Layer, Severity};
+use crate::doctor::ground::Device;
 
 /// Seconds in which at least one task waited, since the machine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,8 +30,9 @@ impl Pressure {
         }
     }
 
-    /// Of shares, and of a time in which nothing was measured.
-    pub fn findings(self) -> Vec<Finding> {
+    /// Of shares, and of a time in which nothing was measured. I/O is waited for on the whole machine: on which disks, nobody
+    /// tells. Where there are none beneath the file system, it is others who wait.
+    pub fn findings(self, devices: &[Device]) -> Vec<Finding> {
         let of = |layer, what: &str, share: f64, limit: f64, next: &str| Finding {
             layer,
             severity: if share >= limit { Severity::Warning } else { Severity::Info },
@@ -40,9 +42,14 @@ impl Pressure {
             why: format!("so much of the time somebody on the machine could have gone on but for {what}"),
             next: next.to_owned(),
         };
+        let mut io = of(Layer::Storage, "I/O", self.io, IO_MAX, "see who does it: pidstat -d 1, iotop");
+        if devices.is_empty() {
+            io.severity = Severity::Info;
+            io.why = "this file system has no disk here: it is others who wait for theirs".to_owned();
+        }
         vec![
             of(Layer::Cpu, "CPU", self.cpu, CPU_MAX, "see who takes it: top, pidstat 1"),
-            of(Layer::Storage, "I/O", self.io, IO_MAX, "see who does it: pidstat -d 1, iotop"),
+            io,
             of(
                 Layer::Cache,
                 "memory",
@@ -80,7 +87,14 @@ mod tests {
         let later = Pressure { cpu: 1.5, io: 4.0, memory: 3.0 };
         let shares = later.since(first, 2.0);
         assert_eq!(shares, Pressure { cpu: 0.25, io: 1.0, memory: 0.0 });
-        let found = shares.findings();
+        let device = Device { numbers: "8:0".to_owned(), name: "sda".to_owned() };
+        let found = shares.findings(&[device]);
         assert_eq!(found.iter().filter(|found| found.severity == Severity::Warning).count(), 1);
+    }
+
+    #[test]
+    fn who_has_no_disk_does_not_wait_for_one() {
+        let found = Pressure { io: 1.0, ..Pressure::default() }.findings(&[]);
+        assert!(found.iter().all(|found| found.severity == Severity::Info), "{found:?}");
     }
 }

@@ -10,8 +10,19 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Counters {
     /// By thread: on a CPU, and ready to run but not let.
     threads: BTreeMap<OsString, (f64, f64)>,
-    held_back: f64,
+    /// By directory of a group: its own limit and those above it.
+    groups: BTreeMap<PathBuf, Throttled>,
     pub is_stopped: bool,
+}
+
+/// How much the bandwidth controller has kept a group from running, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Throttled {
+    /// Of all CPUs together.
+    seconds: f64,
+    periods: u64,
+    /// Periods in which its share was used up before the end.
+    used_up: u64,
 }
 
 /// What a process did meanwhile, as shares of the time; of several threads together more than 1 is possible.
@@ -21,6 +32,8 @@ pub(crate) struct Process {
     pub ran: f64,
     /// Ready to run, and not let.
     pub waited: f64,
+    /// Somebody on the machine was ready, and not let: many threads that wait at once wait for no longer than that.
+    pub contended: f64,
     /// Its group had used up its share of CPU.
     pub held_back: f64,
     pub is_stopped: bool,
@@ -28,7 +41,7 @@ pub(crate) struct Process {
 
 impl Counters {
     pub fn look(pid: u32) -> Option<Self> {
-        let mut this = Self { held_back: held_back(pid), ..Self::default() };
+        let mut this = Self { groups: groups(pid), ..Self::default() };
         for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
             let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
             this.threads.insert(task.file_name(), schedstat(&text).unwrap_or((0.0, 0.0)));
@@ -48,8 +61,42 @@ impl Counters {
         Process {
             ran: ran / seconds,
             waited: waited / seconds,
-            held_back: (self.held_back - earlier.held_back).max(0.0) / seconds,
+            contended: 1.0,
+            held_back: self.held_back_since(earlier, seconds),
             is_stopped: self.is_stopped,
+        }
+    }
+
+    /// By the group that was held back most meanwhile. One that the process has come to meanwhile is left out.
+    fn held_back_since(&self, earlier: &Self, seconds: f64) -> f64 {
+        let shares = self.groups.iter().filter_map(|(dir, now)| {
+            let before = earlier.groups.get(dir)?;
+            Some(now.share_since(*before, seconds))
+        });
+        shares.fold(0.0, f64::max)
+    }
+}
+
+impl Throttled {
+    /// `NAME NUMBER` in a line: `throttled_time` in nanoseconds in the first version of control groups, `throttled_usec` in the
+    /// second.
+    fn parse(text: &str) -> Self {
+        let of =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let ns = of("throttled_time ").map(|ns| ns as f64 / 1e9);
+        let seconds = ns.or_else(|| of("throttled_usec ").map(|us| us as f64 / 1e6));
+        let count = |name| of(name).unwrap_or(0);
+        let (periods, used_up) = (count("nr_periods "), count("nr_throttled "));
+        Self { seconds: seconds.unwrap_or(0.0), periods, used_up }
+    }
+
+    /// Share of the time. The kernel adds up what each CPU was held back for, so on many CPUs a moment becomes seconds: it was
+    /// never longer than the periods in which that happened.
+    fn share_since(self, earlier: Self, seconds: f64) -> f64 {
+        let share = (self.seconds - earlier.seconds).max(0.0) / seconds;
+        match self.periods.saturating_sub(earlier.periods) {
+            0 => share,
+            periods => share.min(self.used_up.saturating_sub(earlier.used_up) as f64 / periods as f64),
         }
     }
 }
@@ -65,19 +112,13 @@ fn state(text: &str) -> Option<char> {
     text.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Seconds for which the process's groups were not let run, by the bandwidth controller.
-fn held_back(pid: u32) -> f64 {
-    let stat = |dir: PathBuf| throttled(&fs::read_to_string(dir.join("cpu.stat")).unwrap_or_default());
-    group_dirs(pid, "cpu").into_iter().map(stat).fold(0.0, f64::max)
-}
-
-/// `throttled_time NANOSECONDS` of the first version of control groups, `throttled_usec MICROSECONDS` of the second.
-fn throttled(text: &str) -> f64 {
-    let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
-    of("throttled_time ")
-        .map(|ns| ns / 1e9)
-        .or_else(|| of("throttled_usec ").map(|us| us / 1e6))
-        .unwrap_or(0.0)
+/// What the bandwidth controller has done to the groups that a process is in.
+fn groups(pid: u32) -> BTreeMap<PathBuf, Throttled> {
+    let stat = |dir: PathBuf| {
+        let text = fs::read_to_string(dir.join("cpu.stat")).ok()?;
+        Some((dir, Throttled::parse(&text)))
+    };
+    group_dirs(pid, "cpu").into_iter().filter_map(stat).collect()
 }
 
 /// Directories of the control groups that a process is in, its own and those above, that have the controller.
@@ -141,8 +182,34 @@ mod tests {
         assert_eq!(group_mount(mounts, "cpu", false), Some(PathBuf::from("/sys/fs/cgroup/cpu")));
         assert_eq!(group_mount(mounts, "cpu", true), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!((group_mount(mounts, "blkio", false), group_mount("x - y", "cpu", true)), (None, None));
-        assert_eq!(throttled("nr_periods 5\nnr_throttled 3\nthrottled_time 2500000000\n"), 2.5);
-        assert_eq!((throttled("throttled_usec 500000\n"), throttled("x")), (0.5, 0.0));
+        let first = Throttled::parse("nr_periods 5\nnr_throttled 3\nthrottled_time 2500000000\n");
+        assert_eq!(first, Throttled { seconds: 2.5, periods: 5, used_up: 3 });
+        assert_eq!(Throttled::parse("throttled_usec 500000\n").seconds, 0.5);
+        assert_eq!(Throttled::parse("x"), Throttled::default());
+    }
+
+    /// Goal: who is held back now is seen beside one that was long ago. Method: two groups, of which one had been held back for much
+    /// longer before.
+    #[test]
+    fn the_group_that_is_held_back_now_counts() {
+        let counters = |groups: [(&str, f64); 2]| {
+            let group = |(dir, seconds)| (PathBuf::from(dir), Throttled { seconds, ..Throttled::default() });
+            Counters { groups: groups.map(group).into_iter().collect(), ..Counters::default() }
+        };
+        let (earlier, later) =
+            (counters([("/a", 100.0), ("/a/b", 5.0)]), counters([("/a", 100.0), ("/a/b", 6.1)]));
+        let used = later.since(&earlier, 1.2);
+        assert!(used.held_back > 0.9, "{used:?}");
+        assert_eq!(later.since(&Counters::default(), 1.2).held_back, 0.0, "it has just come there");
+    }
+
+    #[test]
+    fn what_many_cpus_waited_for_is_no_longer_than_it_lasted() {
+        let (first, second) = (Throttled::default(), Throttled { seconds: 6.4, periods: 10, used_up: 2 });
+        assert_eq!(second.share_since(first, 1.0), 0.2);
+        let lone = Throttled { seconds: 0.05, ..second };
+        assert_eq!(lone.share_since(first, 1.0), 0.05);
+        assert_eq!(Throttled { periods: 0, ..lone }.share_since(first, 1.0), 0.05);
     }
 
     #[test]

@@ -245,6 +245,7 @@ impl Examination {
 mod tests {
     use super::*;
     use crate::doctor::finding::Layer;
+    use crate::doctor::pressure::Pressure;
 
     fn examination(findings: &[(Layer, Severity)]) -> Examination {
         let finding = |&(layer, severity): &(Layer, Severity)| Finding {
@@ -273,6 +274,10 @@ mod tests {
         assert_eq!(of(&[(Storage, Info), (Locks, Info)]), (Verdict::Healthy, 0));
         assert_eq!(of(&[(Storage, Warning), (Locks, Critical)]), (Verdict::Blamed(Locks), 2));
         assert_eq!(of(&[(Network, Warning), (Storage, Warning)]), (Verdict::Blamed(Storage), 1));
+        // Somebody else's I/O does not hide what is the matter.
+        let mut remote = examination(&[(Network, Warning)]);
+        remote.findings.extend(Pressure { io: 1.0, ..Pressure::default() }.findings(&[]));
+        assert_eq!(remote.verdict(), Verdict::Blamed(Network));
         let silent = Examination::of_silence(Path::new("/"), "0");
         assert_eq!((silent.verdict(), silent.exit_code()), (Verdict::Inconclusive, 3));
     }

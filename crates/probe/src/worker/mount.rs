@@ -10,6 +10,8 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
+use crate::mounts::mount_id;
+
 /// The mount that a path led to. Costs no I/O: the kernel tells when its table of mounts has changed.
 pub(super) struct MountPlace {
     /// By its number in the table; none where the kernel does not tell.
@@ -22,11 +24,10 @@ impl MountPlace {
     pub fn of(path: &Path) -> Self {
         let place = || {
             let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
-            let is_told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
+            let id = mount_id(&found)?;
             let mut table = File::open("/proc/self/mountinfo").ok()?;
-            let id = found.stx_mnt_id;
             // A mount that is not in our table, as in some containers, cannot be missed from it.
-            (is_told && is_listed(&mut table, id)?).then_some((table, id))
+            is_listed(&mut table, id)?.then_some((table, id))
         };
         Self { place: place(), is_gone: false }
     }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, AtFlags, CWD, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
-use super::target::{Kind, explain, make_nameless, open, own_name, text_of};
+use super::target::{
+    Kind, explain, first_free, make_named, make_nameless, open, open_to_lock, own_names, text_of,
+};
 use crate::options::Op;
 
 /// An open target and what is measured of it.
@@ -24,7 +26,7 @@ enum Action {
     Write { file: File, places: Places },
     Flock { file: File },
     Stat { path: PathBuf },
-    Create { dir: PathBuf, made: Option<PathBuf> },
+    Create { name: PathBuf, is_made: bool },
 }
 
 impl Operation {
@@ -49,12 +51,12 @@ impl Operation {
                 "writing would change what it holds; give a directory, where the watch writes a file of its own",
             ),
             (Op::Flock, Kind::File) => {
-                let file =
-                    open(path, OFlags::empty()).map_err(|errno| explain(path, "cannot be opened", errno))?;
-                Ok(this(Action::Flock { file }))
+                let file = open_to_lock(path).map_err(|errno| explain(path, "cannot be opened", errno))?;
+                Ok(this(Action::Flock { file: locked_once(path, file)? }))
             }
             (Op::Flock, Kind::Directory) => {
-                Ok(this(Action::Flock { file: make_nameless(path, OFlags::empty())? }))
+                let file = make_nameless(path, OFlags::empty())?;
+                Ok(this(Action::Flock { file: locked_once(path, file)? }))
             }
             (Op::Flock, Kind::BlockDevice) => {
                 refused("a lock on it would stop udev from working; give a file or a directory")
@@ -62,17 +64,30 @@ impl Operation {
             (Op::Stat, Kind::File | Kind::Directory | Kind::BlockDevice) => {
                 Ok(this(Action::Stat { path: path.to_owned() }))
             }
-            (Op::Create, Kind::Directory) => {
-                let mut operation = this(Action::Create { dir: path.to_owned(), made: None });
-                let tried =
-                    operation.run().map_err(|errno| explain(path, "no file can be made in it", errno));
-                operation.clean_up();
-                tried.map(|()| operation)
-            }
+            (Op::Create, Kind::Directory) => Self::open_create(path, own_names(path)),
             (Op::Create, Kind::File | Kind::BlockDevice) => {
                 refused("files are created in a directory; give one")
             }
         }
+    }
+
+    /// Makes the first of `names` that is free, and removes it; each sample then does the same with that name.
+    fn open_create(dir: &Path, names: impl Iterator<Item = PathBuf>) -> Result<Self, String> {
+        let failed = |errno| explain(dir, "no file can be made in it", errno);
+        let try_out = |name: &Path| {
+            let mut operation = Self {
+                kind: Kind::Directory,
+                action: Action::Create { name: name.to_owned(), is_made: false },
+                buffer: Buffer::new(SIZE_MAX),
+                size: 0,
+                is_direct: false,
+                notices: Vec::new(),
+            };
+            let tried = operation.run();
+            operation.clean_up();
+            tried.map(|()| operation)
+        };
+        first_free(names, try_out).map(|(operation, _)| operation).map_err(failed)
     }
 
     fn open_read(path: &Path, kind: Kind, size: usize) -> Result<Self, String> {
@@ -202,14 +217,12 @@ impl Operation {
                 let flags = StatxFlags::BASIC_STATS;
                 rustix::fs::statx(CWD, &*path, AtFlags::STATX_FORCE_SYNC, flags).map(drop)
             }
-            Action::Create { dir, made } => {
-                let name = own_name(dir, 0);
-                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR)?;
-                *made = Some(name.clone());
+            Action::Create { name, is_made } => {
+                let file = make_named(name, OFlags::empty())?;
+                *is_made = true;
                 drop(file);
-                rustix::fs::unlink(&name)?;
-                *made = None;
+                rustix::fs::unlink(&*name)?;
+                *is_made = false;
                 Ok(())
             }
         }
@@ -217,11 +230,11 @@ impl Operation {
 
     /// Removes what a failed operation left.
     pub fn clean_up(&mut self) {
-        if let Action::Create { made, .. } = &mut self.action
-            && let Some(name) = made.take()
+        if let Action::Create { name, is_made } = &mut self.action
+            && std::mem::take(is_made)
         {
             // It failed once already; the next creation says so again.
-            let _ = rustix::fs::unlink(&name);
+            let _ = rustix::fs::unlink(&*name);
         }
     }
 
@@ -255,6 +268,17 @@ pub(super) fn failure(errno: Errno) -> String {
         Errno::NODATA => "nothing is there any more to read".to_owned(),
         other => text_of(other),
     }
+}
+
+/// The file, once it is known that it can be locked at all; whoever has it locked now is waited for later.
+fn locked_once(path: &Path, file: File) -> Result<File, String> {
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => rustix::fs::flock(&file, FlockOperation::Unlock),
+        Err(Errno::WOULDBLOCK) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+    .map_err(|errno| explain(path, "cannot be locked", errno))?;
+    Ok(file)
 }
 
 /// Opens a file anew by its descriptor.
@@ -338,6 +362,43 @@ mod tests {
                 assert!(quarters.into_iter().all(|count| count > 200), "{len} {size}");
             }
         }
+    }
+
+    /// Goal: a lock that can never be had is told at once, and one that somebody has is not taken for that. Method: NFSv4 refuses what
+    /// is not open for writing with EBADF; so does every file system with a descriptor that is not open for anything.
+    #[test]
+    fn what_cannot_be_locked_is_told_when_it_is_opened() {
+        let path = std::env::temp_dir().join(format!("holdfast-lock-{}", std::process::id()));
+        std::fs::write(&path, "x").unwrap();
+        let operation = Operation::open(&path, Op::Flock, 512).unwrap();
+        let Action::Flock { file } = &operation.action else { panic!("no lock") };
+        let flags = rustix::fs::fcntl_getfl(file).unwrap();
+        assert_eq!(flags & OFlags::ACCMODE, OFlags::RDWR, "NFSv4 wants that");
+        let holder = File::open(&path).unwrap();
+        rustix::fs::flock(&holder, FlockOperation::LockExclusive).unwrap();
+        assert!(Operation::open(&path, Op::Flock, 512).is_ok(), "somebody else has it now");
+        let nothing = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).map(File::from).unwrap();
+        let error = locked_once(&path, nothing).unwrap_err();
+        assert!(error.contains("cannot be locked") && error.contains("NFSv4"), "{error}");
+        // What runs may not be written.
+        let own = std::env::current_exe().unwrap();
+        assert!(Operation::open(&own, Op::Flock, 512).is_ok());
+        assert_eq!(std::fs::read(&path).unwrap(), b"x");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Goal: a name that a killed watch left does not keep the next one from starting. Method: the first of two names is there.
+    #[test]
+    fn a_name_that_is_there_is_passed_over() {
+        let dir = std::env::temp_dir().join(format!("holdfast-create-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let names = [dir.join("left"), dir.join("free")];
+        std::fs::write(&names[0], "").unwrap();
+        let mut operation = Operation::open_create(&dir, names.into_iter()).unwrap();
+        assert_eq!(operation.run(), Ok(()));
+        assert!(Operation::open_create(&dir, [dir.join("left")].into_iter()).is_err());
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
+use crate::nonce::nonce;
+
 /// What can be a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -45,8 +47,18 @@ impl Kind {
 
 /// Opens what exists, to read.
 pub(super) fn open(path: &Path, extra: OFlags) -> Result<File, Errno> {
+    open_as(path, OFlags::RDONLY | extra)
+}
+
+/// Opens what exists, to lock it: NFSv4 locks exclusively only what may be written (flock(2)). Nothing is. Where writing is not
+/// allowed, to read.
+pub(super) fn open_to_lock(path: &Path) -> Result<File, Errno> {
+    open_as(path, OFlags::RDWR).or_else(|_| open_as(path, OFlags::RDONLY))
+}
+
+fn open_as(path: &Path, flags: OFlags) -> Result<File, Errno> {
     // Never a terminal, never a wait for whoever holds a lease or the other end.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | extra;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     rustix::fs::open(path, flags, Mode::empty()).map(File::from)
 }
 
@@ -61,23 +73,35 @@ pub(super) fn make_nameless(dir: &Path, extra: OFlags) -> Result<File, String> {
 }
 
 fn make(dir: &Path, extra: OFlags) -> Result<(File, PathBuf), Errno> {
+    first_free(own_names(dir), |name| make_named(name, extra))
+}
+
+/// Makes a file of this name, which must not be there.
+pub(super) fn make_named(name: &Path, extra: OFlags) -> Result<File, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | extra;
-    let mut number = 0;
-    loop {
-        let name = own_name(dir, number);
-        match rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => return Ok((file.into(), name)),
-            // Of an earlier process with this number, which was killed.
-            Err(Errno::EXIST) if number < NAMES_MAX => number += 1,
+    rustix::fs::open(name, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+/// Does it with the first of `names` that is not there already, and gives that name too.
+pub(super) fn first_free<T>(
+    names: impl IntoIterator<Item = PathBuf>,
+    mut make: impl FnMut(&Path) -> Result<T, Errno>,
+) -> Result<(T, PathBuf), Errno> {
+    for name in names {
+        match make(&name) {
+            Ok(made) => return Ok((made, name)),
+            // Somebody left it behind.
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
     }
+    Err(Errno::EXIST)
 }
 
-/// A name that nobody else uses: by process, thread and number.
-pub(super) fn own_name(dir: &Path, number: u32) -> PathBuf {
-    let thread = rustix::thread::gettid().as_raw_nonzero();
-    dir.join(format!(".holdfast-watch-{}-{thread}-{number}", std::process::id()))
+/// Names that nobody else uses, on other nodes either, where numbers of processes and threads may be the same.
+pub(super) fn own_names(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let start = format!(".holdfast-watch-{}-{}", std::process::id(), nonce());
+    (0..NAMES_MAX).map(move |number| dir.join(format!("{start}-{number}")))
 }
 
 /// A message that names what failed, where, why, and where it helps what to do.
@@ -85,6 +109,7 @@ pub(super) fn explain(path: &Path, what: &str, errno: Errno) -> String {
     let hint = match errno {
         Errno::ROFS => "; watch a file in it or its device instead, which are only read",
         Errno::ACCESS | Errno::PERM => "; run as root, or as a user who may",
+        Errno::BADF => "; NFSv4 locks exclusively only what may be written",
         Errno::NOTCONN => "; its server is gone, unmount it",
         Errno::NOSPC | Errno::DQUOT => "; make room, or watch a file in it",
         _ => "",
@@ -100,3 +125,17 @@ pub(super) fn text_of(errno: Errno) -> String {
 
 /// Names tried before giving up.
 const NAMES_MAX: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_watches_of_one_process_and_thread_use_different_names() {
+        let dir = Path::new("/d");
+        let names = || own_names(dir).take(2).collect::<Vec<_>>();
+        let (first, second) = (names(), names());
+        assert!(first[0] != first[1] && !second.contains(&first[0]), "{first:?} {second:?}");
+        assert!(first.iter().all(|name| name.parent() == Some(dir)), "{first:?}");
+    }
+}
