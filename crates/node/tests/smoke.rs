@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use common::{Scratch, guard_by_test, wait_until};
@@ -66,14 +67,13 @@ fn an_asker_for_unmount_learns_of_the_flush() {
     let Some(scratch) = Scratch::new() else { return };
     let a = scratch.mount("a");
     fs::write(a.path("f"), "x").unwrap();
-    let answer = std::thread::scope(|scope| {
-        let asker = scope.spawn(|| a.ask("umount"));
-        wait_until("the asker", || !asker.is_finished());
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        common::unmount(&a.root);
-        asker.join().unwrap()
-    });
-    assert_eq!(answer, serde_json::json!({ "clean": true }));
+    let mut asker = a.begin_to_ask("umount");
+    // The node has taken the question in.
+    let mut hope = [0];
+    asker.read_exact(&mut hope).unwrap();
+    assert_eq!(&hope, b" ");
+    common::unmount(&a.root);
+    assert_eq!(common::answer(asker), serde_json::json!({ "clean": true }));
     let b = scratch.mount("b");
     assert_eq!(fs::read_to_string(b.path("f")).unwrap(), "x");
     b.unmount().unwrap();

@@ -86,7 +86,8 @@ fn the_other_node_takes_over_when_the_master_leaves() {
     fs::write(b.path("later"), "later").unwrap();
     assert_eq!(fs::read_to_string(b.path("of-a")).unwrap(), "a");
     assert_eq!(fs::read_dir(b.path("dir")).unwrap().count(), 100);
-    assert!(since.elapsed() < Duration::from_secs(2), "took {:?}", since.elapsed());
+    // Not when the lease of ten seconds ends.
+    assert!(since.elapsed() < Duration::from_secs(5), "took {:?}", since.elapsed());
     let status = b.ask("status");
     assert_eq!(status["role"], "master", "{status}");
     assert_eq!(b.stat("remasters_total"), 1);

@@ -488,3 +488,34 @@ fn an_operation_that_waited_sets_no_times_of_before() {
         }
     }
 }
+
+/// Each renames a file that the other has written over one that it has written itself: both have to log content for the other, and neither may wait
+/// for that with its own rename under way.
+#[test]
+fn renames_that_cross_do_not_wait_for_each_other() {
+    for seed in 0..20 {
+        let mut cluster = cluster(seed, 2);
+        let dir = mkdir(&mut cluster, 1, b"d");
+        assert!(matches!(lookup(&mut cluster, 0, Ino::ROOT, b"d"), Reply::Entry(_)));
+        assert!(matches!(lookup(&mut cluster, 0, dir, b"none"), Reply::NoEntry(_)));
+        for (node, name) in [(0, b"y"), (1, b"x")] {
+            let (ino, _) = create(&mut cluster, node, dir, name);
+            let data = WriteData(vec![7; 100_000].into());
+            let write =
+                Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None };
+            assert!(matches!(cluster.call(node, write), Reply::Written { .. }));
+        }
+        let mode = if seed % 2 == 0 { RenameMode::Replace } else { RenameMode::Exchange };
+        let renames = [(0, b"x", b"y"), (1, b"y", b"x")].map(|(node, name, new_name)| {
+            let (name, new_name) = (name[..].into(), new_name[..].into());
+            let request = Request::Rename { parent: dir, name, new_parent: dir, new_name, mode };
+            (node, cluster.submit(node, request))
+        });
+        for (node, id) in renames {
+            let reply = cluster.wait(node, id);
+            assert!(matches!(reply, Reply::Done | Reply::Error(FsError::NotFound)), "seed {seed}: {reply:?}");
+        }
+        assert_eq!(cluster.take_ended(), Vec::<usize>::new(), "seed {seed}");
+        check_whole(&mut cluster);
+    }
+}

@@ -658,6 +658,9 @@ impl Core {
 
     /// Tries a request from its start.
     fn attempt(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
+        if std::mem::take(&mut progress.asks_content) {
+            progress.error = None;
+        }
         if let Some(error) = progress.error.take() {
             // Another node removed what the name stood for; the forget that says so came before this answer.
             let is_done = matches!(progress.ship, Some(Ship::Answered(Ok(_))));

@@ -39,6 +39,7 @@ mod lulls;
 mod memory;
 mod message;
 mod namespace;
+mod naming;
 mod outputs;
 mod overtaken;
 mod pages;

@@ -143,6 +143,10 @@ impl Core {
         // That is given a name as well.
         let exchanged = self.cached_child(new_parent, &new_name).filter(|_| mode == RenameMode::Exchange);
         let named: Vec<Ino> = moved.into_iter().chain(exchanged).collect();
+        self.have_content_logged(self.apart_child(parent, &name), progress)?;
+        if mode == RenameMode::Exchange {
+            self.have_content_logged(self.apart_child(new_parent, &new_name), progress)?;
+        }
         if moved.is_none() {
             self.flush_any_named([parent, new_parent], progress)?;
         }
@@ -299,6 +303,8 @@ impl Core {
             known.judged.stir(self.clock.now);
         }
         self.need_place(ino)?;
+        let is_apart = self.place(ino) == Place::Own;
+        self.have_content_logged(Some(ino).filter(|_| is_apart), progress)?;
         self.flush_before_naming(&[ino], progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
         self.run_op(&op, OperationKind::Link, progress)?;
@@ -449,67 +455,6 @@ impl Core {
                 progress.ship = Some(Ship::Sent(seq));
                 Err(Step::Wait(WaitKey::Ship(seq)))
             }
-        }
-    }
-
-    /// Content is never committed after the rename or link of its file: whoever replaces a file by a new one
-    /// and a rename finds the old bytes or the new ones after a crash. What cannot be stored is given no name.
-    fn flush_before_naming(&mut self, inos: &[Ino], progress: &mut Progress) -> Try<()> {
-        if progress.ship.is_some() {
-            return Ok(());
-        }
-        if !inos.is_empty()
-            && !std::mem::replace(&mut progress.flushed, true)
-            && let Some(job) = self.flush(inos)
-        {
-            return Err(Step::Wait(WaitKey::Flush(job)));
-        }
-        for ino in inos {
-            self.tell_lost(*ino)?;
-            if let Some(refusal) = self.unstored(*ino) {
-                return Err(refusal.into());
-            }
-        }
-        Ok(())
-    }
-
-    /// The same where it is not known here which file in one of these directories is named, as they were given back since the kernel looked there:
-    /// it may be any that has its content under a right of its own.
-    fn flush_any_named(&mut self, dirs: [Ino; 2], progress: &mut Progress) -> Try<()> {
-        if progress.ship.is_some() {
-            return Ok(());
-        }
-        let may_be_named = |ino: &Ino| match self.place(*ino) {
-            Place::Covered(..) => false,
-            Place::Own | Place::Unknown => {
-                let attr = self.cache.owns.get(ino).and_then(|own| own.attr.as_ref());
-                attr.is_none_or(|attr| attr.nlink > 0 && (attr.parent.0 == 0 || dirs.contains(&attr.parent)))
-            }
-        };
-        let files: Vec<Ino> = self.live.keys().copied().filter(may_be_named).collect();
-        if !progress.flushed
-            && let Some(job) = self.flush(&files)
-        {
-            progress.flushed = true;
-            return Err(Step::Wait(WaitKey::Flush(job)));
-        }
-        match files.into_iter().find_map(|ino| self.unstored(ino)) {
-            Some(refusal) => Err(refusal.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a request waits to give names to this file when its content is stored.
-    pub(crate) fn is_naming(&self, request: &Request, ino: Ino) -> bool {
-        let is_named = |parent: Ino, name: &[u8]| {
-            Name::new(name).is_ok_and(|name| self.cached_child(parent, &name) == Some(ino))
-        };
-        match request {
-            Request::Link { ino: of, .. } => *of == ino,
-            Request::Rename { parent, name, new_parent, new_name, .. } => {
-                is_named(*parent, name) || is_named(*new_parent, new_name)
-            }
-            _ => false,
         }
     }
 

@@ -79,6 +79,10 @@ pub struct Progress {
     pub shrunk_flushed: bool,
     /// Whether its content is flushed.
     pub flushed: bool,
+    /// How often it asked for content that another node may have changed, for the file that it gives a name.
+    pub content_asks: u32,
+    /// Whether that is what it waits for: what comes of it decides nothing.
+    pub asks_content: bool,
     /// How often it tried to copy.
     pub copy_tries: u32,
     /// Whether what it copies was flushed for it.
@@ -159,6 +163,8 @@ impl Progress {
             refused_credit: None,
             shrunk_flushed: false,
             flushed: false,
+            content_asks: 0,
+            asks_content: false,
             copy_tries: 0,
             copy_flushed: false,
             shield: None,

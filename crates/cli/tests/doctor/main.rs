@@ -13,6 +13,7 @@ mod plant;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use juicefs::Juicefs;
 use pair::Volume;
@@ -145,7 +146,7 @@ fn every_file_system_is_examined_and_left_as_it_was() {
         let Some(mounted) = Mounted::make(&scratch, kind) else { continue };
         let before = names(&mounted.at);
         let at = text(&mounted.at);
-        let document = judged(&doctor(&[at, "--cold"]), "healthy");
+        let document = judged(&doctor_undisturbed("healthy", &[at, "--cold"]), "healthy");
         assert_eq!(document["file_system"]["type"], kind);
         let figures: Vec<&str> = document["figures"]
             .as_array()
@@ -157,7 +158,7 @@ fn every_file_system_is_examined_and_left_as_it_was() {
             assert!(figures.contains(&name), "{kind}, {name}: {document:#}");
         }
         assert_eq!(figures.contains(&"raw read"), kind != "tmpfs", "{kind}");
-        judged(&doctor(&[at, "--passive"]), "healthy");
+        judged(&doctor_undisturbed("healthy", &[at, "--passive"]), "healthy");
         assert_eq!(names(&mounted.at), before, "{kind}");
     }
 }
@@ -173,12 +174,12 @@ fn a_better_day_is_remembered() {
     judged(&doctor(&[at, "--save", &saved]), "healthy");
     let again = doctor(&[at, "--save", &saved]);
     assert_eq!(again.status.code(), Some(3), "what is there is not written over: {again:?}");
-    judged(&doctor(&[at, "--against", &saved]), "healthy");
+    judged(&doctor_undisturbed("healthy", &[at, "--against", &saved]), "healthy");
     let Some(_throttle) = Throttle::of(mounted.device.as_deref().expect("a loop device"), 40_000_000) else {
         return;
     };
-    judged(&doctor(&[at]), "healthy");
-    let document = judged(&doctor(&[at, "--against", &saved]), "storage");
+    judged(&doctor_undisturbed("healthy", &[at]), "healthy");
+    let document = judged(&doctor_undisturbed("storage", &[at, "--against", &saved]), "storage");
     assert!(reasons(&document).contains("times as slow as before"), "{document:#}");
 }
 
@@ -246,7 +247,6 @@ fn what_cannot_be_examined_is_refused_by_name() {
     let document: Json = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     assert!(document["notes"].to_string().contains("Read-only file system"), "{document:#}");
     // Other tests may keep the machine busy, which it says as well.
-    let is_of_machine = |reason: &Json| reason["what"].to_string().contains("waiting for");
     let reasons = document["reasons"].as_array().expect("a list");
     assert!(reasons.iter().all(is_of_machine), "{document:#}");
     assert_eq!(names(Path::new(&dir)), [""; 0]);
@@ -259,7 +259,54 @@ fn times() -> u32 {
 
 /// Has it examine so often; the last document.
 fn always(verdict: &str, arguments: &[&str]) -> Json {
-    (0..times()).map(|_| judged(&doctor(arguments), verdict)).last().expect("once at least")
+    let examined = || judged(&doctor_undisturbed(verdict, arguments), verdict);
+    (0..times()).map(|_| examined()).last().expect("once at least")
+}
+
+/// Examines again, a few times at most, while all that it finds amiss is that others keep the machine busy.
+fn doctor_undisturbed(verdict: &str, arguments: &[&str]) -> Output {
+    for _ in 1..TRIES_MAX {
+        let output = doctor(arguments);
+        let document: Json = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let reasons = document["reasons"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_disturbed = !reasons.is_empty() && reasons.iter().all(is_of_machine);
+        if document["verdict"] == verdict || !is_disturbed {
+            return output;
+        }
+        println!("again: {}", document["reasons"]);
+        wait_for_calm();
+    }
+    doctor(arguments)
+}
+
+const TRIES_MAX: usize = 5;
+
+/// CPU, memory or a disk that others take, from the daemon too.
+fn is_of_machine(reason: &Json) -> bool {
+    let (what, seen) = (reason["what"].to_string(), reason["seen"].to_string());
+    what.contains("waiting for")
+        || what.contains("the daemon, ") && seen.contains("held back by a limit for 0 %")
+}
+
+/// Waits until others leave the processors alone; not for ever, and not where the kernel does not tell.
+fn wait_for_calm() {
+    let end = Instant::now() + Duration::from_secs(300);
+    let waited_us = || {
+        let text = std::fs::read_to_string("/proc/pressure/cpu").ok()?;
+        let some = text.lines().find(|line| line.starts_with("some "))?;
+        some.rsplit_once("total=")?.1.parse::<u64>().ok()
+    };
+    while let Some(before) = waited_us() {
+        std::thread::sleep(Duration::from_secs(2));
+        let share = waited_us().unwrap_or(before).saturating_sub(before) as f64 / 2e6;
+        if share < 0.3 {
+            return;
+        }
+        if Instant::now() > end {
+            println!("others keep the processors busy");
+            return;
+        }
+    }
 }
 
 fn doctor(arguments: &[&str]) -> Output {
@@ -287,6 +334,7 @@ fn ground() -> Option<(MutexGuard<'static, ()>, Scratch)> {
     let alone = ALONE.lock();
     let scratch = Scratch::to_mount()?;
     sh("sync").expect("stored");
+    wait_for_calm();
     Some((alone, scratch))
 }
 

@@ -12,6 +12,7 @@ use crate::death::{Deaths, stacks};
 use crate::journal::Journal;
 use crate::lab::{BINARY, Lab, Mount, wait_until};
 use crate::stall::now_us;
+use crate::verdict::COMMIT_US;
 use crate::worker::{Draws, Spec, WORKER};
 
 /// How large and how long.
@@ -67,8 +68,9 @@ pub struct Field {
     pub lost: Vec<(&'static str, u64)>,
     /// Killed nodes until they are gone.
     pub deaths: Deaths,
-    /// When the machine itself was late, and by how much.
+    /// When the machine itself was late, and by how much; while that is watched, what watches it.
     pub stalls: crate::stall::Stalls,
+    pub stall: Option<crate::stall::Stall>,
     pub began: Instant,
     /// Mounts that guards aborted.
     pub aborted: u64,
@@ -108,6 +110,7 @@ impl Field {
             lost,
             deaths: Deaths::default(),
             stalls: crate::stall::Stalls::default(),
+            stall: None,
             began,
             aborted: 0,
             mounts,
@@ -392,6 +395,12 @@ impl Field {
                 assert!(ended.code == 0 || told, "{}: {}", ended.code, ended.err);
             }
         }
+    }
+
+    /// How old what a node that died has made must be, not to be lost: a commit waits for the disk, which others keep busy.
+    pub fn commit_us(&self, died: Option<u64>) -> u64 {
+        let (Some(died), Some(stall)) = (died, &self.stall) else { return COMMIT_US };
+        COMMIT_US + stall.so_far().syncs_between(died.saturating_sub(2 * COMMIT_US), died)
     }
 
     /// Processes that run, as far as they have come.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use field::{Field, Past, Scale, tree};
 use lab::Lab;
-use verdict::{judge, judge_looks};
+use verdict::{COMMIT_US, judge, judge_looks};
 
 const SHORT: Scale = Scale {
     sites: 2,
@@ -81,7 +81,7 @@ enum Blow {
 }
 
 fn loop_kills(field: &mut Field) {
-    let stall = stall::Stall::start(&field.local);
+    field.stall = Some(stall::Stall::start(&field.local));
     for site in 1..field.sites.len() {
         field.mount(site);
     }
@@ -101,7 +101,7 @@ fn loop_kills(field: &mut Field) {
     std::thread::sleep(Duration::from_secs(1));
     field.check_alive();
     field.end();
-    field.stalls = stall.stop();
+    field.stalls = field.stall.take().map(stall::Stall::stop).unwrap_or_default();
 }
 
 fn draw(field: &mut Field) -> Blow {
@@ -188,7 +188,8 @@ fn judge_dead(field: &mut Field, node: u64, died: Option<u64>, by: usize) {
     // One that had not begun has promised nothing.
     let is_dead = |past: &&Past| past.spec.node == node && !past.is_judged && past.spec.ready().exists();
     let dead: Vec<&Past> = field.past.iter().filter(is_dead).collect();
-    let mut verdict = judge(&root, &dead, died, &all);
+    let commit_us = field.commit_us(died);
+    let mut verdict = judge(&root, &dead, died, &all, commit_us);
     for _ in 0..50 {
         // What a lost membership took answers errors until the last close of it has come to the node.
         let is_transient = |error: &String| error.contains("os error 5)");
@@ -196,7 +197,7 @@ fn judge_dead(field: &mut Field, node: u64, died: Option<u64>, by: usize) {
             break;
         }
         std::thread::sleep(Duration::from_millis(100));
-        verdict = judge(&root, &dead, died, &all);
+        verdict = judge(&root, &dead, died, &all, commit_us);
     }
     let what = field.events.last().map_or("", |event| event.what);
     match verdict {
@@ -208,7 +209,8 @@ fn judge_dead(field: &mut Field, node: u64, died: Option<u64>, by: usize) {
             let again: Vec<String> = (0..field.sites.len())
                 .filter(|site| field.sites[*site].mount.is_some())
                 .map(|site| {
-                    format!("{}: {:?}", field.sites[site].name, judge(&field.root(site), &dead, died, &all))
+                    let again = judge(&field.root(site), &dead, died, &all, commit_us);
+                    format!("{}: {again:?}", field.sites[site].name)
                 })
                 .collect();
             panic!(
@@ -255,7 +257,7 @@ fn finish(name: &str, mut field: Field) {
             all.iter().copied().filter(last).filter(|past| past.spec.node == *node).collect();
         for by in [site, (site + 1) % nodes.len()] {
             let died = None;
-            judge(&field.root(by), &ended, died, &all)
+            judge(&field.root(by), &ended, died, &all, COMMIT_US)
                 .unwrap_or_else(|error| panic!("seed {}: at the end, node {node}: {error}", field.seed));
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Microseconds of the clock that all processes share.
@@ -21,12 +22,12 @@ pub fn now_us() -> u64 {
 /// make the file longer, so that the file system below commits its journal, and waits for whatever others gave it to write.
 pub struct Stall {
     ended: Arc<AtomicBool>,
-    sleeper: JoinHandle<Vec<(u64, u64)>>,
-    syncer: JoinHandle<Vec<(u64, u64)>>,
+    late: Arc<Mutex<Stalls>>,
+    threads: [JoinHandle<()>; 2],
 }
 
 /// When the machine was late, and by how much, in microseconds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Stalls {
     pub sleeps: Vec<(u64, u64)>,
     pub syncs: Vec<(u64, u64)>,
@@ -35,48 +36,58 @@ pub struct Stalls {
 impl Stall {
     /// Writes to a file in `dir`, which is on the disk that the volume is on.
     pub fn start(dir: &Path) -> Self {
-        let ended = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&ended);
+        let (ended, late) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Stalls::default())));
+        let (over, noted) = (Arc::clone(&ended), Arc::clone(&late));
         let sleep = || std::thread::sleep(Duration::from_millis(5));
-        let sleeper = std::thread::spawn(move || watch(&over, 5_000, sleep));
-        let over = Arc::clone(&ended);
+        let sleeper = move || watch(&over, 5_000, sleep, |stall| noted.lock().sleeps.push(stall));
+        let (over, noted) = (Arc::clone(&ended), Arc::clone(&late));
         let file = File::create(dir.join("synced")).expect("room beside the volume");
-        let syncer = std::thread::spawn(move || {
-            watch(&over, 50_000, || {
-                std::thread::sleep(Duration::from_millis(50));
-                (&file).write_all(&[1; 4096]).expect("room beside the volume");
-                file.sync_data().expect("a disk that works");
-            })
-        });
-        Self { ended, sleeper, syncer }
+        let sync = move || {
+            std::thread::sleep(Duration::from_millis(50));
+            (&file).write_all(&[1; 4096]).expect("room beside the volume");
+            file.sync_data().expect("a disk that works");
+        };
+        let syncer = move || watch(&over, 50_000, sync, |stall| noted.lock().syncs.push(stall));
+        Self { ended, late, threads: [std::thread::spawn(sleeper), std::thread::spawn(syncer)] }
+    }
+
+    /// What is known of by now: a sync that takes long is when it is done.
+    pub fn so_far(&self) -> Stalls {
+        self.late.lock().clone()
     }
 
     pub fn stop(self) -> Stalls {
         self.ended.store(true, Ordering::Relaxed);
-        let sleeps = self.sleeper.join().expect("it only sleeps");
-        Stalls { sleeps, syncs: self.syncer.join().expect("it only sleeps and syncs") }
+        self.threads.into_iter().for_each(|thread| thread.join().expect("it only sleeps and syncs"));
+        std::mem::take(&mut *self.late.lock())
     }
 }
 
 /// Does `what` again and again, and notes when it took longer than it should.
-fn watch(over: &AtomicBool, due_us: u64, what: impl Fn()) -> Vec<(u64, u64)> {
-    let mut late = Vec::new();
+fn watch(over: &AtomicBool, due_us: u64, what: impl Fn(), note: impl Fn((u64, u64))) {
     while !over.load(Ordering::Relaxed) {
         let before = now_us();
         what();
         let lateness = now_us().saturating_sub(before + due_us);
         if lateness > 20_000 {
-            late.push((before, lateness));
+            note((before, lateness));
         }
     }
-    late
 }
 
 impl Stalls {
     /// How much of the time between two moments the machine was late.
     pub fn between(&self, from: u64, to: u64) -> u64 {
-        let overlap = |(since, us): &(u64, u64)| (since + us).min(to).saturating_sub((*since).max(from));
-        let sum = |all: &[(u64, u64)]| all.iter().map(overlap).sum::<u64>();
-        sum(&self.sleeps) + sum(&self.syncs)
+        overlap(&self.sleeps, from, to) + self.syncs_between(from, to)
     }
+
+    /// How much of it its disk was.
+    pub fn syncs_between(&self, from: u64, to: u64) -> u64 {
+        overlap(&self.syncs, from, to)
+    }
+}
+
+fn overlap(stalls: &[(u64, u64)], from: u64, to: u64) -> u64 {
+    let of = |(since, us): &(u64, u64)| (since + us).min(to).saturating_sub((*since).max(from));
+    stalls.iter().map(of).sum()
 }

@@ -8,23 +8,30 @@ use crate::field::Past;
 use crate::journal::{Done, Op, Saw};
 use crate::model::{Life, find, judge_bytes};
 
-/// The commit interval and what a busy machine adds to it.
-const COMMIT_US: u64 = 4_000_000;
+/// The commit interval and what a busy machine adds to it, beside what its disk is seen to add.
+pub const COMMIT_US: u64 = 4_000_000;
 
 /// Judges what is found under `root` of the processes `dead` of one node, which died (`died`) or ended in order (`None`).
-/// `others` are all lives of processes, whose looks count as far as they were at other nodes.
+/// `others` are all lives of processes, whose looks count as far as they were at other nodes. What returned `commit_us` before the death
+/// may not be lost.
 ///
 /// # Errors
 ///
 /// What was lost, or is there and was never made.
-pub fn judge(root: &Path, dead: &[&Past], died: Option<u64>, others: &[&Past]) -> Result<Lost, String> {
+pub fn judge(
+    root: &Path,
+    dead: &[&Past],
+    died: Option<u64>,
+    others: &[&Past],
+    commit_us: u64,
+) -> Result<Lost, String> {
     let lives: Vec<Life> =
         dead.iter().map(|past| Life::new(past.spec.process, past.journal.done.clone())).collect();
     let died = died.unwrap_or(u64::MAX);
     // fsync of anything makes names durable that any process of the node made before.
     let syncs = lives.iter().flat_map(|life| &life.done).filter(|done| done.ok && is_sync(&done.op));
     let synced = syncs.map(|done| done.began).max().unwrap_or(0);
-    let bound = synced.max(died.saturating_sub(COMMIT_US));
+    let bound = synced.max(died.saturating_sub(commit_us));
     let mut kept = Vec::new();
     let mut found_of = Vec::new();
     for (life, past) in lives.iter().zip(dead) {
@@ -53,8 +60,8 @@ pub fn judge(root: &Path, dead: &[&Past], died: Option<u64>, others: &[&Past]) -
     }
     one_prefix(&lives, &mut kept)?;
     for ((life, past), ((count, _), found)) in lives.iter().zip(dead).zip(kept.iter().zip(&found_of)) {
-        judge_content(life, *count, found, died, &seen_files(past, others))?;
-        judge_logs(root, life, past.spec.writer(), died, &seen_records(past, others))?;
+        judge_content(life, *count, found, (died, commit_us), &seen_files(past, others))?;
+        judge_logs(root, life, past.spec.writer(), (died, commit_us), &seen_records(past, others))?;
     }
     let lost = lives.iter().zip(&kept).map(|(life, (count, _))| lost_us(life, *count, died)).max();
     Ok(Lost { us: lost.unwrap_or(0) })
@@ -114,7 +121,7 @@ fn judge_content(
     life: &Life,
     count: usize,
     found: &crate::model::Found,
-    died: u64,
+    (died, commit_us): (u64, u64),
     seen: &[(String, u64, u64)],
 ) -> Result<(), String> {
     use crate::model::Kind;
@@ -125,7 +132,7 @@ fn judge_content(
             Op::Create(_, made, len) if made == number => Some(*len),
             _ => None,
         });
-        let (least, greatest) = life.versions_of(*number, count, died, COMMIT_US);
+        let (least, greatest) = life.versions_of(*number, count, died, commit_us);
         let witnessed = seen.iter().filter(|(_, of, _)| of == number).map(|(.., version)| *version).max();
         let least = least.max(witnessed.unwrap_or(0));
         judge_bytes(*number, &file.bytes, len.unwrap_or(0), least, greatest)
@@ -164,7 +171,13 @@ fn looks<'a>(past: &'a Past, others: &'a [&'a Past]) -> impl Iterator<Item = &'a
     elsewhere.flat_map(|other| &other.journal.done).filter(|done| done.ok).flat_map(|done| &done.saw)
 }
 
-fn judge_logs(root: &Path, life: &Life, writer: u64, died: u64, seen: &[(u64, u64)]) -> Result<(), String> {
+fn judge_logs(
+    root: &Path,
+    life: &Life,
+    writer: u64,
+    (died, commit_us): (u64, u64),
+    seen: &[(u64, u64)],
+) -> Result<(), String> {
     /// Records written, synced or otherwise not to be lost, and begun.
     #[derive(Default)]
     struct Log {
@@ -181,7 +194,7 @@ fn judge_logs(root: &Path, life: &Life, writer: u64, died: u64, seen: &[(u64, u6
                 if done.ok {
                     log.written = *record;
                 }
-                if done.ended.is_some_and(|ended| ended.saturating_add(COMMIT_US) < died) {
+                if done.ended.is_some_and(|ended| ended.saturating_add(commit_us) < died) {
                     log.least = log.written;
                 }
             }

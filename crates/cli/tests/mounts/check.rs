@@ -60,7 +60,10 @@ fn a_volume_in_use_is_found_sound_and_left_alone() {
             });
         }
         let until = Instant::now() + Duration::from_secs(6);
-        while Instant::now() < until {
+        // On a busy machine each takes long.
+        while Instant::now() < until
+            || ((checks < 4 || names <= 40) && Instant::now() < until + Duration::from_secs(60))
+        {
             for arguments in [&["fsck", "vol", "--json"][..], &["fsck", "b", "--data", "--json"]] {
                 let ended = lab.holdfast(arguments);
                 assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);

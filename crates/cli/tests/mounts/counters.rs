@@ -1,9 +1,9 @@
 //! What `holdfast status` and `holdfast stat` say of mounts that are in use.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value as Json;
 
@@ -71,25 +71,31 @@ fn stat_shows_what_happened_in_each_interval() {
     assert!(lookups(&after) >= before + 50, "{after:#}");
     assert_eq!(sum(&after, "fuse_requests_total"), after["fuse_requests_total"].as_u64(), "{after:#}");
 
-    // Three prints, 0.3 s apart: absolute, then two differences with the time that they really span.
+    // Three prints, a second apart: absolute, then two differences with the time that they really span.
     let root = a.root.to_str().expect("utf-8").to_owned();
     let mut command = lab.command(crate::lab::BINARY);
-    command.args(["stat", &root, "-t", "0.3", "-n", "3", "--json"]).stdout(Stdio::piped());
+    command.args(["stat", &root, "-t", "1", "-n", "3", "--json"]).stdout(Stdio::piped());
     let since = Instant::now();
-    let running = command.spawn().expect("runs");
-    std::thread::sleep(Duration::from_millis(100));
+    let mut running = command.spawn().expect("runs");
+    let mut lines = BufReader::new(running.stdout.take().expect("piped")).lines();
+    let mut next_print = || {
+        let line = lines.next()?.expect("utf-8");
+        Some(serde_json::from_str::<Json>(&line).expect("JSON"))
+    };
+    let first = next_print().expect("printed at once");
+    let first_seen = since.elapsed().as_secs_f64();
     for n in 0..80 {
         assert!(!a.path(&format!("gone{n}")).exists());
     }
-    let output = running.wait_with_output().expect("ended");
+    let prints: Vec<Json> = std::iter::once(first).chain(std::iter::from_fn(next_print)).collect();
+    assert!(running.wait().expect("ended").success());
     let took = since.elapsed().as_secs_f64();
-    let text = String::from_utf8(output.stdout).expect("utf-8");
-    let prints: Vec<Json> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(prints.len(), 3, "{text}");
+    assert_eq!(prints.len(), 3, "{prints:?}");
     assert!(prints[0]["interval_seconds"].is_null() && prints[0]["uptime_seconds"].as_f64() > Some(0.0));
     let spans: Vec<f64> = prints[1..].iter().map(|p| p["interval_seconds"].as_f64().expect("told")).collect();
     assert!(spans.iter().all(|span| *span > 0.1) && spans.iter().sum::<f64>() <= took, "{spans:?} of {took}");
-    assert!(spans.iter().sum::<f64>() >= 0.55, "{spans:?}");
+    // The last was due two seconds after the beginning.
+    assert!(spans.iter().sum::<f64>() >= 1.95 - first_seen, "{spans:?}, the first after {first_seen}");
     let seen: u64 = prints[1..].iter().map(lookups).sum();
     assert!((80..200).contains(&seen), "{seen} lookups in the intervals");
     assert!(lookups(&prints[0]) >= before + 50);

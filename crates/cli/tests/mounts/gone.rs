@@ -229,7 +229,7 @@ fn a_tree_is_removed_by_two_nodes_at_once() {
     for output in removed {
         assert!(output.status.success(), "{output:?}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     for mount in [&a, &b] {
         let looked = fs::symlink_metadata(mount.path("tree"));
         assert_eq!(looked.expect_err("gone").kind(), ErrorKind::NotFound);

@@ -133,11 +133,7 @@ fn a_handle_of_a_file_that_was_just_made_opens_it_elsewhere() {
         assert_eq!(read(&b.root, &handle), Ok(text), "round {round}");
         fs::remove_file(&path).expect("removed");
         // Its last close is told to the node in the kernel's own time.
-        let is_stale = |_: &u32| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            open(&b.root, &handle).err() == Some(Errno::STALE)
-        };
-        assert!((0..200).find(is_stale).is_some(), "round {round}");
+        crate::lab::wait_until("the last close", || open(&b.root, &handle).err() == Some(Errno::STALE));
     }
     a.unmount(&lab);
     b.unmount(&lab);

@@ -54,6 +54,21 @@ impl Lab {
         Ended::of(command.args(arguments).output().expect("timeout(1) is there"), program)
     }
 
+    /// Runs a program of a mount. It is busy for a moment where another test starts a child, which has copies of all descriptors until it
+    /// executes, that for writing the program among them.
+    pub fn run_written(&self, program: &Path) -> Ended {
+        let deadline = Instant::now() + BUSY_MAX;
+        loop {
+            let ended = self.run(program.to_str().expect("utf-8"), &[]);
+            // As timeout(1) says it.
+            let is_busy = ended.code == 126 && ended.err.contains("Text file busy");
+            if !is_busy || Instant::now() > deadline {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Runs lines of sh(1) here that end at the first failure.
     pub fn sh(&self, script: &str) -> Ended {
         let mut command = self.command("sh");
@@ -288,9 +303,26 @@ pub fn as_user<T: Send>(user: u32, what: impl FnOnce() -> T + Send) -> T {
     })
 }
 
+/// As [`Lab::run_written`], where a program is started by other means.
+pub fn unless_busy<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    let deadline = Instant::now() + BUSY_MAX;
+    loop {
+        match start() {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ExecutableFileBusy && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            started => return started,
+        }
+    }
+}
+
+const BUSY_MAX: Duration = Duration::from_secs(60);
+
 #[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -299,13 +331,19 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// The system's: what is first in a path may be out of reach of other users.
 pub const PYTHON: &str = "/usr/bin/python3";
-/// Longest that a program may run, and a mount may live unless its lab says otherwise.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest that a program may run, and a mount may live unless its lab says otherwise. It only ends hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The tables that mount(8) keeps in /run, and the FUSE device with its usual mode, for one namespace.
 const APART: &str = r#"
 # Copies of mounts elsewhere would keep their nodes from ending.
-awk '$3 ~ /^fuse/ { print $2 }' /proc/mounts | xargs -r umount -i -l
+for try in $(seq 100); do
+    copies=$(awk '$3 ~ /^fuse/ { print $2 }' /proc/mounts)
+    [ -n "$copies" ] || break
+    # One whose mount point is removed elsewhere meanwhile is gone already.
+    echo "$copies" | xargs umount -i -l 2> /dev/null || true
+done
+[ -z "$copies" ] || { echo "these stay: $copies" >&2; exit 9; }
 mkdir -p .apart
 mount -t tmpfs -o mode=755 apart .apart
 mkdir .apart/run

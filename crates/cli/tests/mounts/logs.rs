@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::lab::Lab;
+use crate::stall::{Stall, now_us};
 
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
 const RECORD: usize = 48;
@@ -121,10 +122,11 @@ fn a_log_that_is_cut_while_it_grows_shows_whole_records() {
     let mounts = [lab.mount("a"), lab.mount("b")];
     fs::write(mounts[0].path("log"), b"").expect("made");
     let (faults, stop, cuts) = (Faults::default(), AtomicBool::new(false), Cuts::default());
-    let (appended, reads) = thread::scope(|scope| {
+    let stall = Stall::start(&lab.dir);
+    let ((appended, slow), reads) = thread::scope(|scope| {
         let (faults, stop, cuts) = (&faults, &stop, &cuts);
         let path = mounts[1].path("log");
-        let appender = scope.spawn(move || append_promptly(&path, faults, stop));
+        let appender = scope.spawn(move || append_all(&path, stop));
         let path = mounts[0].path("log");
         scope.spawn(move || cut_log(&path, cuts, stop));
         thread::sleep(Duration::from_millis(100));
@@ -140,8 +142,14 @@ fn a_log_that_is_cut_while_it_grows_shows_whole_records() {
     let (cuts, overtaken) = (cuts.ended.into_inner(), cuts.overtook.into_inner());
     println!("{appended} records, {cuts} cuts, {reads} reads, {overtaken} of them end with a page");
     faults.expect_none();
+    let stalls = stall.stop();
+    for (began, ended) in slow {
+        let (took, late) = (ended - began, stalls.between(began, ended));
+        assert!(took < PROMPT_US + late, "a record took {took} us; the machine was late by {late} us");
+    }
     assert!(appended > 100 && cuts > 20 && reads > 100, "{appended} records, {cuts} cuts, {reads} reads");
-    assert!(overtaken <= reads / 100, "{overtaken} of {reads} reads end with a page");
+    // Of few reads beside many cuts, as on a busy machine, more are overtaken.
+    assert!(overtaken <= (reads / 100).max(cuts / 4), "{overtaken} of {reads} reads end with a page");
     for mount in mounts {
         mount.unmount(&lab);
     }
@@ -156,21 +164,23 @@ struct Cuts {
     overtook: AtomicU64,
 }
 
-fn append_promptly(path: &Path, faults: &Faults, stop: &AtomicBool) -> u64 {
+/// Returns how many records it has appended, and when it began and ended with those that took long.
+fn append_all(path: &Path, stop: &AtomicBool) -> (u64, Vec<(u64, u64)>) {
     let mut file = OpenOptions::new().append(true).open(path).expect("opened");
-    let mut number = 0;
+    let (mut number, mut slow) = (0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
-        let began = Instant::now();
+        let began = now_us();
         assert_eq!(file.write(&record(0, number)).expect("appended"), RECORD);
-        if began.elapsed() > PROMPT {
-            faults.add(format!("record {number} took {:?}", began.elapsed()));
+        let ended = now_us();
+        if ended - began > PROMPT_US {
+            slow.push((began, ended));
         }
         number += 1;
         if number % 3 == 0 {
             thread::sleep(Duration::from_millis(number % 10));
         }
     }
-    number
+    (number, slow)
 }
 
 fn cut_log(path: &Path, cuts: &Cuts, stop: &AtomicBool) {
@@ -212,7 +222,7 @@ fn read_whole(path: &Path, cuts: &Cuts, faults: &Faults, stop: &AtomicBool) -> u
 }
 
 /// For an append: beside the waits of a few nodes for each other, on a machine that is at work.
-const PROMPT: Duration = Duration::from_secs(2);
+const PROMPT_US: u64 = 2_000_000;
 
 /// As above for writes at places of their own behind the end, which go through the kernel's page cache.
 #[test]

@@ -19,6 +19,7 @@ mod lab;
 mod large_files;
 mod late;
 mod logs;
+mod looks;
 mod mappings;
 mod old_volumes;
 mod owners;
@@ -27,5 +28,8 @@ mod quotas;
 mod read_only;
 mod rings;
 mod scrub;
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "../kills/stall.rs"]
+mod stall;
 mod system_mounts;
 mod users;

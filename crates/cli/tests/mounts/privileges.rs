@@ -1,7 +1,6 @@
 //! Privileges of files that go with a change, and files replaced while the other node has them open.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -12,7 +11,7 @@ use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::process::Uid;
 use serde_json::{Value as Json, json};
 
-use crate::lab::{Lab, Mount, Partner, as_user};
+use crate::lab::{Lab, Mount, Partner, as_user, unless_busy};
 
 /// A capability as the kernel stores it: revision 2, effective, permitted CAP_NET_RAW.
 const NET_RAW: &str = "0100000200200000000000000000000000000000";
@@ -71,18 +70,9 @@ fn setuid_setgid_and_capabilities_go_when_nobody_changes_a_file() {
     }
 }
 
-/// Runs a program that says who it is. It is busy for a moment where another test starts a child, which has copies of all descriptors
-/// until it executes, that for writing the program among them.
+/// Runs a program that says who it is.
 fn run_as_nobody(path: &Path) -> Output {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    loop {
-        match Command::new(path).arg("-u").uid(NOBODY).gid(NOBODY).output() {
-            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            ran => return ran.expect("ran"),
-        }
-    }
+    unless_busy(|| Command::new(path).arg("-u").uid(NOBODY).gid(NOBODY).output()).expect("ran")
 }
 
 /// Goal: whoever is not the owner and changes a program leaves nothing that runs with the owner's rights, whether the kernel was told of

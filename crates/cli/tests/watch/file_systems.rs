@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
 use crate::juicefs::Juicefs;
 use crate::place::{Mounted, Scratch, names, sh};
 use crate::slow_disk::SlowDisk;
+use crate::troubles::{Hang, Record, undisturbed};
 use crate::{Running, json, text, wait_for, watch};
 
 #[test]
@@ -71,11 +74,7 @@ fn a_stall_below_a_file_system_is_blamed_on_the_disk_and_not_on_what_stands_on_i
     std::fs::create_dir(scratch.join("files")).expect("made");
     let Some(mounted) = Mounted::make_on(&disk.path(), "ext4", scratch.join("files")) else { return };
     let targets = [format!("{}=files", text(&mounted.at)), format!("{}=disk", text(&disk.path()))];
-    let running = Running::start(&[&targets[0], &targets[1], "--interval", "200ms", "--json"]);
-    std::thread::sleep(Duration::from_millis(1500));
-    disk.stall(Duration::from_millis(1500));
-    std::thread::sleep(Duration::from_millis(2500));
-    let document = json(&running.interrupt());
+    let document = undisturbed(|| stall_below(&scratch, [&targets[0], &targets[1]], &disk));
     let layers = document["layers"].as_array().unwrap_or_else(|| panic!("{document:#}"));
     let figure = |layer: usize, name: &str| layers[layer][name].as_f64().expect("a number");
     assert_eq!(
@@ -89,6 +88,20 @@ fn a_stall_below_a_file_system_is_blamed_on_the_disk_and_not_on_what_stands_on_i
     assert!(figure(1, "emax_added_seconds") < 0.5, "{document:#}");
     let verdict = document["verdict"].as_str().expect("a verdict");
     assert!(verdict.starts_with("disk adds most at peak"), "{verdict}");
+}
+
+/// Watches what is on a disk, and the disk, which stalls for 1.5 s; returns what was told.
+fn stall_below(scratch: &Scratch, targets: [&str; 2], disk: &SlowDisk) -> Json {
+    let record = Record::new(scratch);
+    let options = ["--interval", "200ms", "--json", "--record", record.path()];
+    let running = Running::start(&[&targets[..], &options].concat());
+    (0..2).for_each(|target| record.wait_for_samples(target, 5));
+    // Both are asked at the same instants.
+    let hang = Hang::of(disk);
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(hang);
+    (0..2).for_each(|target| record.wait_for_samples(target, record.samples(target) + 3));
+    json(&running.interrupt())
 }
 
 #[test]

@@ -24,7 +24,6 @@ pub(super) fn plan(
     if subject.is_directory() {
         return Err(FsError::NotPermitted.into());
     }
-    subject.have_content_logged(view)?;
     if subject.inode.attr.tree != dir.inode.attr.tree {
         return Err(FsError::CrossTree.into());
     }

@@ -115,7 +115,7 @@ impl<V: View> Move<'_, V> {
         self.parents.check_trees(&[&subject])?;
         let mut changes = vec![Change::DeleteEntry { parent, cookie: source.cookie, name: name.clone() }];
         changes.extend(removed);
-        changes.extend(self.put_under(subject, new_parent, cookie, new_name)?);
+        changes.extend(self.put_under(subject, new_parent, cookie, new_name));
         changes.extend(self.parents.into_changes(self.context));
         let replaced = replaced.unwrap_or(Ino(0));
         Ok(Plan { changes, reply: OpReply::Renamed { ino, replaced } })
@@ -139,28 +139,21 @@ impl<V: View> Move<'_, V> {
         let source = Subject::of_entry(self.view, parent, old_cookie, source.entry)?;
         let target = Subject::of_entry(self.view, new_parent, new_cookie, target.entry)?;
         self.parents.check_trees(&[&source, &target])?;
-        let mut changes = self.put_under(source, new_parent, new_cookie, new_name)?;
-        changes.extend(self.put_under(target, parent, old_cookie, name)?);
+        let mut changes = self.put_under(source, new_parent, new_cookie, new_name);
+        changes.extend(self.put_under(target, parent, old_cookie, name));
         changes.extend(self.parents.into_changes(self.context));
         Ok(Plan { changes, reply: OpReply::Renamed { ino, replaced } })
     }
 
     /// Writes `subject` under a new name. The old entry is the caller's.
-    fn put_under(
-        &self,
-        mut subject: Subject,
-        parent: Ino,
-        cookie: Cookie,
-        name: &Name,
-    ) -> Result<Vec<Change>, ViewError> {
-        subject.have_content_logged(self.view)?;
+    fn put_under(&self, mut subject: Subject, parent: Ino, cookie: Cookie, name: &Name) -> Vec<Change> {
         let ino = subject.ino;
         let attr = &mut subject.inode.attr;
         attr.ctime = self.context.now;
         let has_one_name = attr.kind == FileKind::Directory || attr.nlink == 1;
         attr.parent = if has_one_name { parent } else { Ino(0) };
         if self.may_be_open_elsewhere(&subject, parent) {
-            return Ok(subject.into_split_changes_at(parent, cookie, name.clone()));
+            return subject.into_split_changes_at(parent, cookie, name.clone());
         }
         let entry = Dirent { name: name.clone(), ino, child: subject.child() };
         let mut changes = vec![Change::PutEntry { parent, cookie, entry }];
@@ -168,7 +161,7 @@ impl<V: View> Move<'_, V> {
             Place::Entry { .. } => changes.push(Change::PutPlacement { ino, parent, cookie }),
             Place::Directory | Place::Own => changes.extend(subject.into_changes(Halves::Attr)),
         }
-        Ok(changes)
+        changes
     }
 
     /// Whether another node may have a covered file open by its right to the directory that the file leaves, and not be asked when it is removed by

@@ -76,15 +76,6 @@ impl Subject {
         }
     }
 
-    /// Content is never committed after a rename or link of its file. So whoever else changes the content of a file with tokens of its own gives that up
-    /// first, and logs it; what a directory covers comes with the directory, and what the node itself has changed it flushes before.
-    pub(super) fn have_content_logged(&self, view: &impl View) -> Result<(), ViewError> {
-        match (&self.place, self.inode.attr.kind) {
-            (Place::Own, FileKind::File) => view.content_right(self.ino, LockMode::Pr),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether it is a directory.
     pub(super) fn is_directory(&self) -> bool {
         self.inode.attr.kind == FileKind::Directory

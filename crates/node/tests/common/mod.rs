@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,11 +15,11 @@ use fuse::mount::Unmount;
 use node::{GuardCommand, MountOptions, MountRequest, NodeError};
 use volume::{FormatOptions, Volume};
 
-/// Longest a mount may live before its connection is aborted.
-const WATCHDOG: Duration = Duration::from_secs(60);
+/// Longest a mount may live before its connection is aborted. It only ends hangs: a busy disk may take minutes for what a test does.
+const WATCHDOG: Duration = Duration::from_secs(600);
 
 /// How long a mount may be busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts this very program as a guard, by the test below.
 pub fn guard_by_test() -> GuardCommand {
@@ -154,13 +155,16 @@ impl Mounted {
 
     /// Asks the node's control socket.
     pub fn ask(&self, line: &str) -> serde_json::Value {
+        answer(self.begin_to_ask(line))
+    }
+
+    /// As [`ask`](Self::ask); [`answer`] waits.
+    pub fn begin_to_ask(&self, line: &str) -> UnixStream {
         let mount = volume::sources::find(&self.root).unwrap().unwrap();
         let mut stream = Volume::open(&self.volume).unwrap().connect(&mount.control_socket()).unwrap();
         stream.set_read_timeout(Some(WATCHDOG)).unwrap();
         writeln!(stream, "{line}").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        serde_json::from_str(&answer).unwrap()
+        stream
     }
 
     pub fn stat(&self, name: &str) -> u64 {
@@ -179,6 +183,12 @@ impl Drop for Mounted {
     }
 }
 
+pub fn answer(mut stream: UnixStream) -> serde_json::Value {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
 /// Unmounts what nobody uses. It is busy for a moment where another test starts a child, which has copies of all descriptors until it
 /// executes.
 pub fn unmount(root: &Path) {
@@ -190,7 +200,7 @@ pub fn unmount(root: &Path) {
 }
 
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
