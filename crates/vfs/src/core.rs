@@ -133,6 +133,10 @@ pub struct Core {
     /// Directories of which a membership that has ended took names or other changes along, and files of which content was lost while
     /// nobody here had them open for writing. Their next fsync says so.
     pub(crate) untold: BTreeSet<Ino>,
+    /// Such files, of whose loss nobody was told who gives them a name. The next rename or link says so.
+    pub(crate) lost_unnamed: BTreeSet<Ino>,
+    /// The flush of the last commit: what it captured is sent when it has ended.
+    pub(crate) commit_flush: Option<u64>,
     /// Names to be taken back once more, when answers on their way have arrived.
     pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
@@ -296,6 +300,8 @@ impl Core {
             broken: FxHashMap::default(),
             root_told: None,
             untold: BTreeSet::new(),
+            lost_unnamed: BTreeSet::new(),
+            commit_flush: None,
             names_again: VecDeque::new(),
             linger: BTreeSet::new(),
             holds: crate::holds::Holds::default(),

@@ -277,6 +277,11 @@ impl Core {
         if let Some(flush) = self.flushes.remove(&job) {
             self.note_sync_rate(flush.bytes, self.clock.now.since(flush.started).0);
             self.log_captures(flush.captures);
+            if self.commit_flush == Some(job) {
+                // The names of that commit are on their way: content is not to be an interval behind.
+                self.commit_flush = None;
+                self.send_batch(false);
+            }
             self.wake(WaitKey::Flush(job));
             self.go_on_releasing(job);
         }
@@ -357,6 +362,7 @@ impl Core {
     pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
         self.tell_lost(ino)?;
         if self.untold.remove(&ino) {
+            self.lost_unnamed.remove(&ino);
             return Err(FsError::Io.into());
         }
         if !progress.flushed {
@@ -464,7 +470,7 @@ impl Core {
             return;
         }
         if !self.live.is_empty() || self.writer.as_ref().is_some_and(|writer| writer.redone_bytes() > 0) {
-            self.flush_all();
+            self.commit_flush = Some(self.flush_all());
         }
         self.send_batch(false);
         self.disown();

@@ -50,10 +50,19 @@ impl Core {
         match self.known.get_mut(&ino).filter(|known| known.is_written()) {
             Some(known) => _ = known.uses_mut().lost.get_or_insert(refusal),
             // As databases do: one process writes and closes the file, another opens it to make it durable.
-            None if !is_awaited => _ = self.untold.insert(ino),
+            // Who waits for it finds that it failed; not so if it was given up.
+            None if !is_awaited || !self.live.get(&ino).is_some_and(|live| live.failed) => {
+                self.note_untold(ino)
+            }
             None => {}
         }
         self.drop_lost_pages(ino);
+    }
+
+    /// Content was lost that nobody here writes: the next fsync says so, and who gives the file a name is told that it cannot be stored. Once each.
+    pub(crate) fn note_untold(&mut self, ino: Ino) {
+        self.untold.insert(ino);
+        self.lost_unnamed.insert(ino);
     }
 
     /// The kernel must not go on showing what no other node can see.

@@ -147,7 +147,7 @@ impl Core {
         if mode == RenameMode::Exchange {
             self.have_content_logged(self.apart_child(new_parent, &new_name), progress)?;
         }
-        if moved.is_none() {
+        if moved.is_none() || mode == RenameMode::Exchange && exchanged.is_none() {
             self.flush_any_named([parent, new_parent], progress)?;
         }
         self.flush_before_naming(&named, progress)?;
@@ -303,7 +303,11 @@ impl Core {
             known.judged.stir(self.clock.now);
         }
         self.need_place(ino)?;
-        let is_apart = self.place(ino) == Place::Own;
+        // What a directory covered that was given back since may have tokens of its own by now.
+        let is_apart = match self.place(ino) {
+            Place::Covered(dir, _) => !self.cache.dirs.contains_key(&dir),
+            Place::Own | Place::Unknown => true,
+        };
         self.have_content_logged(Some(ino).filter(|_| is_apart), progress)?;
         self.flush_before_naming(&[ino], progress)?;
         let op = Op::Link { ino, parent, name: name.clone() };
@@ -709,6 +713,7 @@ impl Core {
         self.live.remove(&ino);
         self.flush_failed.remove(&ino);
         self.untold.remove(&ino);
+        self.lost_unnamed.remove(&ino);
         self.drop_pages(ino);
         self.cache.atimes.noted.remove(&ino);
         self.old_content.remove(&ino);

@@ -1,6 +1,6 @@
 //! What a file waits for before it is given a name by rename or link: its content is logged, here and elsewhere.
 
-use meta::{Child, FileKind};
+use meta::{Child, FileKind, FsError};
 use types::{Ino, LockMode, Name, ResourceId};
 use wire::Want;
 
@@ -40,6 +40,9 @@ impl Core {
         }
         for ino in inos {
             self.tell_lost(*ino)?;
+            if self.lost_unnamed.remove(ino) {
+                return Err(FsError::Io.into());
+            }
             if let Some(refusal) = self.unstored(*ino) {
                 return Err(refusal.into());
             }
@@ -61,10 +64,10 @@ impl Core {
             }
         };
         let files: Vec<Ino> = self.live.keys().copied().filter(may_be_named).collect();
-        if !progress.flushed
+        if !progress.any_flushed
             && let Some(job) = self.flush(&files)
         {
-            progress.flushed = true;
+            progress.any_flushed = true;
             return Err(Step::Wait(WaitKey::Flush(job)));
         }
         match files.into_iter().find_map(|ino| self.unstored(ino)) {

@@ -406,6 +406,72 @@ fn what_is_lost_after_the_last_close_is_told_to_the_next_fsync() {
     assert_eq!(rig.logged(ino).unwrap().size, 10);
 }
 
+/// Who writes a new file, closes it and renames it over the old one has lost neither if it cannot be stored.
+#[test]
+fn what_is_lost_after_the_last_close_is_given_no_name_unsaid() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, handle) = rig.create("new");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
+    rig.now = rig.now + Micros(2_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    rig.store.fail(Action::Sync, 0, Fault::Io);
+    rig.sync_one();
+    rig.held = None;
+    let rename = || Request::Rename {
+        parent: Ino::ROOT,
+        name: b"new"[..].into(),
+        new_parent: Ino::ROOT,
+        new_name: b"cur"[..].into(),
+        mode: meta::ops::RenameMode::Replace,
+    };
+    assert_eq!(done(rig.ask(rename())), Err(FsError::Io));
+    assert_eq!(done(rig.ask(rename())), Ok(()), "once");
+    assert_eq!(rig.fsync(ino), Err(FsError::Io), "whoever makes it durable is told too");
+    assert_eq!(rig.fsync(ino), Ok(()));
+}
+
+/// What a revoke gives up for want of room is told to the fsync that waits for an earlier flush of the file.
+#[test]
+fn an_fsync_that_waits_is_told_of_what_a_revoke_gave_up() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, handle) = rig.create("f");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    rig.now = rig.now + Micros(2_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    rig.write(ino, 200 * KIB as u64, 8 * KIB).unwrap();
+    rig.store.set_capacity(0);
+    done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
+    let fsync = rig.submit(Request::Fsync { ino });
+    rig.revoke_content(&[ino], LockMode::Nl);
+    while rig.held.as_ref().is_some_and(|held| !held.is_empty()) {
+        rig.sync_one();
+    }
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 8 * KIB as u64);
+    let reply = rig.reply(fsync);
+    assert!(matches!(reply, Some(Reply::Error(FsError::Io))), "{reply:?}");
+}
+
+/// Names and the content that was there with them are sent within one interval and the sync of the content.
+#[test]
+fn content_is_sent_when_it_is_stored_and_not_an_interval_later() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, _) = rig.create("f");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    rig.now = rig.now + Micros(2_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    let before = rig.metrics.batches.get();
+    rig.sync_one();
+    assert_eq!(rig.logged(ino).unwrap().size, 200 * KIB as u64);
+    assert_eq!(rig.metrics.batches.get(), before + 1);
+}
+
 #[test]
 fn an_fsync_that_waits_is_told_though_the_writer_closes() {
     let mut rig = Rig::new();
