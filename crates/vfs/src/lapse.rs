@@ -275,11 +275,8 @@ impl Core {
         self.metrics.mutations_lost.add(changes);
         self.metrics.files_lost.add(files);
         self.metrics.content_lost_bytes.add(bytes);
-        for ino in contents {
-            if !self.known.get(&ino).is_some_and(Known::is_written) {
-                self.note_untold(ino);
-            }
-        }
+        self.untold
+            .extend(contents.into_iter().filter(|ino| !self.known.get(ino).is_some_and(Known::is_written)));
         for handle in self.handles.values_mut().filter(|handle| lost.contains(&handle.ino)) {
             if !std::mem::replace(&mut handle.broken, true) {
                 *self.broken.entry(handle.ino).or_default() += 1;
