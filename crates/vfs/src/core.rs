@@ -135,7 +135,7 @@ pub struct Core {
     pub(crate) untold: BTreeSet<Ino>,
     /// Such files, of whose loss nobody was told who gives them a name. The next rename or link says so.
     pub(crate) lost_unnamed: BTreeSet<Ino>,
-    /// The flush of the last commit: what it captured is sent when it has ended.
+    /// The last flush that a commit began: what it and those before it captured is sent when they have ended.
     pub(crate) commit_flush: Option<u64>,
     /// Names to be taken back once more, when answers on their way have arrived.
     pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,

@@ -277,9 +277,9 @@ impl Core {
         if let Some(flush) = self.flushes.remove(&job) {
             self.note_sync_rate(flush.bytes, self.clock.now.since(flush.started).0);
             self.log_captures(flush.captures);
-            if self.commit_flush == Some(job) {
+            if let Some(last) = self.commit_flush.filter(|last| job <= *last) {
                 // The names of that commit are on their way: content is not to be an interval behind.
-                self.commit_flush = None;
+                self.commit_flush = Some(last).filter(|last| job < *last);
                 self.send_batch(false);
             }
             self.wake(WaitKey::Flush(job));
@@ -360,9 +360,9 @@ impl Core {
     }
 
     pub(crate) fn try_fsync(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
-        self.tell_lost(ino)?;
-        if self.untold.remove(&ino) {
-            self.lost_unnamed.remove(&ino);
+        let (told, is_untold) = (self.tell_lost(ino), self.untold.remove(&ino));
+        told?;
+        if is_untold {
             return Err(FsError::Io.into());
         }
         if !progress.flushed {

@@ -415,6 +415,9 @@ fn may_begin_again(parked: &Parked) -> bool {
                 && progress.sync.is_none()
                 && progress.lock.is_none()
                 && !progress.flushed
+                // What it was to name may be lost.
+                && progress.any_flushed.is_none()
+                && progress.content_asks == 0
         }
     }
 }

@@ -46,23 +46,30 @@ impl Core {
         );
         self.metrics.content_lost_bytes.add(bytes);
         self.flush_failed.remove(&ino);
-        let is_awaited = self.awaits_content(ino);
         match self.known.get_mut(&ino).filter(|known| known.is_written()) {
             Some(known) => _ = known.uses_mut().lost.get_or_insert(refusal),
             // As databases do: one process writes and closes the file, another opens it to make it durable.
-            // Who waits for it finds that it failed; not so if it was given up.
-            None if !is_awaited || !self.live.get(&ino).is_some_and(|live| live.failed) => {
-                self.note_untold(ino)
-            }
-            None => {}
+            None => self.note_untold(ino),
         }
         self.drop_lost_pages(ino);
     }
 
     /// Content was lost that nobody here writes: the next fsync says so, and who gives the file a name is told that it cannot be stored. Once each.
-    pub(crate) fn note_untold(&mut self, ino: Ino) {
-        self.untold.insert(ino);
+    fn note_untold(&mut self, ino: Ino) {
         self.lost_unnamed.insert(ino);
+        // Of a failed sync all hear that wait for it. What is given up leaves no trace.
+        let mut is_told = false;
+        if !self.live.get(&ino).is_some_and(|live| live.failed) {
+            let is_fsync = |request: &Request| matches!(request, Request::Fsync { ino: of } if *of == ino);
+            let waiting = self.parked.values_mut();
+            for parked in waiting.filter(|p| is_fsync(&p.request) && p.progress.done.is_none()) {
+                parked.progress.error = Some(FsError::Io);
+                is_told = true;
+            }
+        }
+        if !is_told {
+            self.untold.insert(ino);
+        }
     }
 
     /// The kernel must not go on showing what no other node can see.

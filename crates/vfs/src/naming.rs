@@ -39,8 +39,9 @@ impl Core {
             return Err(Step::Wait(WaitKey::Flush(job)));
         }
         for ino in inos {
-            self.tell_lost(*ino)?;
-            if self.lost_unnamed.remove(ino) {
+            let (told, is_untold) = (self.tell_lost(*ino), self.lost_unnamed.remove(ino));
+            told?;
+            if is_untold {
                 return Err(FsError::Io.into());
             }
             if let Some(refusal) = self.unstored(*ino) {
@@ -64,11 +65,15 @@ impl Core {
             }
         };
         let files: Vec<Ino> = self.live.keys().copied().filter(may_be_named).collect();
-        if !progress.any_flushed
-            && let Some(job) = self.flush(&files)
-        {
-            progress.any_flushed = true;
-            return Err(Step::Wait(WaitKey::Flush(job)));
+        let Some(flushed) = &progress.any_flushed else {
+            let job = self.flush(&files);
+            progress.any_flushed = Some(files);
+            return job.map_or(Ok(()), |job| Err(Step::Wait(WaitKey::Flush(job))));
+        };
+        for ino in flushed {
+            if self.lost_unnamed.remove(ino) {
+                return Err(FsError::Io.into());
+            }
         }
         match files.into_iter().find_map(|ino| self.unstored(ino)) {
             Some(refusal) => Err(refusal.into()),

@@ -79,8 +79,8 @@ pub struct Progress {
     pub shrunk_flushed: bool,
     /// Whether its content is flushed.
     pub flushed: bool,
-    /// Whether that of all is which it may give a name.
-    pub any_flushed: bool,
+    /// The files of which that is flushed that it may give a name.
+    pub any_flushed: Option<Vec<Ino>>,
     /// How often it asked for content that another node may have changed, for the file that it gives a name.
     pub content_asks: u32,
     /// Whether that is what it waits for: what comes of it decides nothing.
@@ -165,7 +165,7 @@ impl Progress {
             refused_credit: None,
             shrunk_flushed: false,
             flushed: false,
-            any_flushed: false,
+            any_flushed: None,
             content_asks: 0,
             asks_content: false,
             copy_tries: 0,

@@ -446,12 +446,36 @@ fn an_fsync_that_waits_is_told_of_what_a_revoke_gave_up() {
     rig.write(ino, 200 * KIB as u64, 8 * KIB).unwrap();
     rig.store.set_capacity(0);
     done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
-    let fsync = rig.submit(Request::Fsync { ino });
+    let fsyncs = [(); 2].map(|()| rig.submit(Request::Fsync { ino }));
     rig.revoke_content(&[ino], LockMode::Nl);
     while rig.held.as_ref().is_some_and(|held| !held.is_empty()) {
         rig.sync_one();
     }
     assert_eq!(rig.metrics.content_lost_bytes.get(), 8 * KIB as u64);
+    for fsync in fsyncs {
+        let reply = rig.reply(fsync);
+        assert!(matches!(reply, Some(Reply::Error(FsError::Io))), "{reply:?}");
+    }
+}
+
+/// The same if the content is being given back when its sync fails: it is gone before whoever waits is tried again.
+#[test]
+fn an_fsync_that_waits_is_told_though_the_content_is_given_back() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, handle) = rig.create("f");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
+    rig.now = rig.now + Micros(2_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    let fsync = rig.submit(Request::Fsync { ino });
+    rig.revoke_content(&[ino], LockMode::Nl);
+    rig.store.fail(Action::Sync, 0, Fault::Io);
+    while rig.held.as_ref().is_some_and(|held| !held.is_empty()) {
+        rig.sync_one();
+    }
+    assert_eq!(rig.metrics.content_lost_bytes.get(), 200 * KIB as u64);
     let reply = rig.reply(fsync);
     assert!(matches!(reply, Some(Reply::Error(FsError::Io))), "{reply:?}");
 }
