@@ -180,7 +180,8 @@ fn segments_of_which_only_copies_have_something_are_cleaned() {
     for number in 0..FILES {
         fs::remove_file(a.path(&format!("f{number}"))).expect("removed");
     }
-    let deadline = Instant::now() + Duration::from_secs(60);
+    // Where reading all the metadata took long, on a busy machine, the next round may be five minutes later.
+    let deadline = Instant::now() + Duration::from_secs(400);
     while stored(&lab) > full / 4 {
         assert!(Instant::now() < deadline, "{} of {full} bytes are still stored", stored(&lab));
         std::thread::sleep(Duration::from_millis(200));
