@@ -369,8 +369,8 @@ fn is_instant(invalidation: &Invalidation) -> bool {
 }
 
 /// How long pages may keep the answer to a write waiting: what they wait for may wait in turn for the lock that it holds, for some
-/// milliseconds ([`catch_up`](crate::catch_up)).
-const PAGES_PATIENCE: Duration = Duration::from_millis(50);
+/// milliseconds ([`catch_up`](crate::catch_up)). On a busy machine a thread alone may wait as long as that to be let run.
+const PAGES_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who wakes so late was stopped, or the whole machine was.
 const STOOD_STILL: Duration = Duration::from_secs(1);
