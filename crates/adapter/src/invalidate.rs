@@ -109,8 +109,20 @@ pub struct Hooks {
     pub lowered: Box<dyn Fn(Ino) + Send + Sync>,
     /// The pages behind a shield were taken back: [`vfs::Core::lower_shield`].
     pub unshielded: Box<dyn Fn(Shield) + Send + Sync>,
+    /// Pages of a part of a file are taken back.
+    pub drops: Drops,
     /// The kernel, or what invalidates, is stuck: abort the connection ([`fuse::mount::Mount::abort`]).
     pub abort: Box<dyn Fn() + Send + Sync>,
+}
+
+/// Whom to tell that pages of a part of a file are taken back.
+pub struct Drops {
+    /// They are about to be: [`vfs::Core::begin_dropping`].
+    pub begin: Box<dyn Fn(Ino, PageSpan) -> Option<u64> + Send + Sync>,
+    /// They have been: [`vfs::Core::end_dropping`]. Returns whether they are to be taken back once more.
+    pub end: Box<dyn Fn(Ino, PageSpan, u64) -> bool + Send + Sync>,
+    /// They have been, for a write that is yet to be answered: [`vfs::Core::dropped_for_write`].
+    pub for_write: Box<dyn Fn(Ino, PageSpan) + Send + Sync>,
 }
 
 impl Invalidator {
@@ -362,6 +374,11 @@ impl Step {
     }
 }
 
+fn inval_span(notify: &dyn Notify, ino: Ino, span: PageSpan) -> Result<Notified, NotifyError> {
+    // Offsets of files are below 2^63.
+    notify.inval_inode(ino.0, span.start as i64, span.end.saturating_sub(span.start) as i64)
+}
+
 /// Whether taking it back takes no lock at all in the kernel: attributes are only marked as run out. (That of a listing takes
 /// those of its pages, and whoever copies entries from them may fault on memory that is read from here.)
 fn is_instant(invalidation: &Invalidation) -> bool {
@@ -371,6 +388,9 @@ fn is_instant(invalidation: &Invalidation) -> bool {
 /// How long pages may keep the answer to a write waiting: what they wait for may wait in turn for the lock that it holds, for some
 /// milliseconds ([`catch_up`](crate::catch_up)). On a busy machine a thread alone may wait as long as that to be let run.
 const PAGES_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often pages that are read all the time are taken back.
+const DROP_ROUNDS_MAX: u32 = 5;
 
 /// Who wakes so late was stopped, or the whole machine was.
 const STOOD_STILL: Duration = Duration::from_secs(1);
@@ -614,8 +634,8 @@ impl Shared {
                 (InvalidationKind::Inode, notify.inval_inode(ino.0, -1, 0))
             }
             Step::Range { ino, offset, len } => {
-                // Offsets of files are below 2^63.
-                (InvalidationKind::InodePages, notify.inval_inode(ino.0, *offset as i64, *len as i64))
+                let span = PageSpan { start: *offset, end: offset.saturating_add(*len) };
+                (InvalidationKind::InodePages, self.inval_pages(*ino, span))
             }
             Step::Soon { ino, span } => return self.drop_pages(*ino, *span),
             Step::End(end) => {
@@ -624,7 +644,7 @@ impl Shared {
                     return (self.hooks.raised)(*end);
                 }
                 let LaterEnd { ino, from, to, .. } = *end;
-                let pages = notify.inval_inode(ino.0, from as i64, to.saturating_sub(from) as i64);
+                let pages = self.inval_pages(ino, PageSpan { start: from, end: to });
                 self.count(InvalidationKind::InodePages, begun, &pages);
                 let result = notify.raise_size(ino.0, to);
                 (self.hooks.raised)(*end);
@@ -672,10 +692,27 @@ impl Shared {
     }
 
     fn drop_pages(self: &Arc<Self>, ino: Ino, span: PageSpan) {
+        // The kernel fills no pages of the file before the write that waits for this is answered.
+        let this = Arc::clone(self);
         self.apart(PAGES_PATIENCE, InvalidationKind::InodePages, move |notify| {
-            // Offsets of files are below 2^63.
-            notify.inval_inode(ino.0, span.start as i64, span.end.saturating_sub(span.start) as i64)
+            let result = inval_span(notify, ino, span);
+            (this.hooks.drops.for_write)(ino, span);
+            result
         });
+    }
+
+    /// Takes back pages of which the kernel may have filled some for a write that is on its way.
+    fn inval_pages(&self, ino: Ino, span: PageSpan) -> Result<Notified, NotifyError> {
+        let mut round = 1;
+        loop {
+            let number = (self.hooks.drops.begin)(ino, span);
+            let result = inval_span(&*self.notify, ino, span);
+            let is_again = number.is_some_and(|number| (self.hooks.drops.end)(ino, span, number));
+            if !is_again || round == DROP_ROUNDS_MAX {
+                return result;
+            }
+            round += 1;
+        }
     }
 
     /// On a thread of its own, which may wait for a lock long after this has returned.
@@ -694,7 +731,11 @@ impl Shared {
             _ = done.send(());
         });
         match started {
-            Ok(_) => _ = is_done.recv_timeout(patience),
+            Ok(_) => {
+                if is_done.recv_timeout(patience).is_err() {
+                    log::debug!("what is taken back before an answer waits for longer than the answer does");
+                }
+            }
             Err(error) => log::warn!("no thread for what may wait in the kernel: {error}"),
         }
     }

@@ -37,6 +37,6 @@ mod written;
 pub use call::PendingTable;
 pub use catch_up::CatchUp;
 pub use errno::{errno_of, xattr_errno_of};
-pub use invalidate::{Before, Config, Hooks, Invalidator, KernelCache, Notify};
+pub use invalidate::{Before, Config, Drops, Hooks, Invalidator, KernelCache, Notify};
 pub use server::{Driver, Server, Task, answer};
 pub use session::session_config;

@@ -1,7 +1,7 @@
 //! How a write is answered, and what the kernel then has wrong is taken from it.
 //!
 //! Three cases leave pages behind that show older bytes, or zeros behind the older end: the bytes went elsewhere than
-//! the kernel believes (O_APPEND); the write waited and a page was read meanwhile; and a page was read between the
+//! the kernel believes (O_APPEND); a page was read while the write waited, or before it came; and a page was read between the
 //! moment when the kernel dropped those that it was about to write directly and the write's arrival here. Direct
 //! writes lock no page, so the pages go before the answer, and the program reads what it wrote. A cached write may
 //! hold the lock of the last page, which it fills in part: there the answer must come first. What it surely does not lock
@@ -24,7 +24,7 @@ use crate::server::{Driver, send};
 pub(crate) struct Placed {
     pub len: u32,
     pub moved_to: Option<u64>,
-    /// Pages that the kernel has read since the write came.
+    /// Pages that the kernel has read since the write came, or since it may have filled them.
     pub reread: Option<PageSpan>,
     pub shield: Option<Shield>,
     pub waited: Waited,
@@ -44,7 +44,8 @@ pub(crate) fn finish<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, p
             let then = Box::new(move || call.finish(&metrics, answer));
             driver.corrector().range(shape.ino, at, len, Some(then));
         }
-        None if shape.direct || waited == Waited::No => call.finish(driver.metrics(), answer),
+        None if shape.direct => call.finish(driver.metrics(), answer),
+        None if waited == Waited::No && placed.reread.is_none() => call.finish(driver.metrics(), answer),
         Some(_) | None if len == 0 => call.finish(driver.metrics(), answer),
         Some(_) | None => finish_cached(driver, call, shape, placed),
     }
@@ -59,7 +60,8 @@ fn finish_cached<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: P
     }
     log::trace!("before the answer to a write to ino {}: {first:?}", shape.ino);
     let metrics = Arc::clone(driver.metrics());
-    let later: Vec<PageSpan> = wrong(shape, placed).collect();
+    let is_told_all = placed.moved_to.is_none() && placed.waited == Waited::No;
+    let later: Vec<PageSpan> = wrong(shape, placed).filter(|_| !is_told_all).collect();
     driver.corrector().pages(shape.ino, &first, Box::new(move || call.finish(&metrics, answer)), &later);
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adapter::{Config, Driver, Hooks, Invalidator, KernelCache, PendingTable, Server, Task};
+use adapter::{Config, Driver, Drops, Hooks, Invalidator, KernelCache, PendingTable, Server, Task};
 use chunk::{MemStore, SegmentStore};
 use fuse::mount::{Mount, MountFlags, MountMethod, MountOptions, Unmount};
 use fuse::{Errno, Forget, Handler, OpenReplyFlags, Opened, Operation, Reply, Request, Session};
@@ -255,7 +255,8 @@ impl Node {
         }
     }
 
-    fn start(&self, session: &Session) {
+    fn start(self: &Arc<Self>, session: &Session) {
+        let [begin, end, for_write] = [(); 3].map(|()| Arc::downgrade(self));
         let hooks = Hooks {
             done: Box::new(|_| ()),
             raised: Box::new(|_| ()),
@@ -265,6 +266,20 @@ impl Node {
             lull: Box::new(|_, _| ()),
             lowered: Box::new(|_| ()),
             unshielded: Box::new(|_| ()),
+            drops: Drops {
+                begin: Box::new(move |ino, span| {
+                    begin.upgrade()?.with_core(|core, _| core.begin_dropping(ino, span))
+                }),
+                end: Box::new(move |ino, span, number| {
+                    let node = end.upgrade();
+                    node.is_some_and(|node| node.with_core(|core, _| core.end_dropping(ino, span, number)))
+                }),
+                for_write: Box::new(move |ino, span| {
+                    if let Some(node) = for_write.upgrade() {
+                        node.with_core(|core, _| core.dropped_for_write(ino, span));
+                    }
+                }),
+            },
             abort: Box::new(|| ()),
         };
         let notify = Arc::new(KernelCache::new(session));
@@ -475,4 +490,92 @@ fn a_page_that_was_read_while_its_write_waited_shows_what_was_written() {
         node.reserve(8);
         assert_eq!(writer.join().unwrap(), [7], "page {page}");
     }
+}
+
+/// A server to whom WRITEs come late: when they are let go.
+struct LateWrites {
+    server: Arc<Server<Node>>,
+    late: Arc<Late>,
+}
+
+#[derive(Default)]
+struct Late {
+    is_held_up: AtomicBool,
+    writes: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Handler for LateWrites {
+    fn handle(&self, request: Request<'_>, reply: Reply) {
+        if !self.late.is_held_up.load(Ordering::Relaxed)
+            || !matches!(request.operation(), Ok(Operation::Write { .. }))
+        {
+            return self.server.handle(request, reply);
+        }
+        let (server, header) = (self.server.clone(), *request.header);
+        let (arg, payload) = (request.arg.to_vec(), request.payload.to_vec());
+        self.late.writes.lock().push(Box::new(move || {
+            server.handle(Request { header: &header, arg: &arg, payload: &payload }, reply);
+        }));
+    }
+
+    fn interrupt(&self, unique: u64) {
+        self.server.interrupt(unique);
+    }
+
+    fn forget(&self, forgets: &[Forget]) {
+        self.server.forget(forgets);
+    }
+
+    fn destroy(&self) {
+        self.server.destroy();
+    }
+}
+
+/// Goal: the same for a READ that comes before the WRITE whose pages the kernel has filled; and the next write finds nothing to take back.
+/// Method: a WRITE that is held up on its way, while its page is taken back and read again.
+#[test]
+fn a_page_that_was_read_while_its_write_was_on_its_way_shows_what_was_written() {
+    let node = Arc::new(Node::new());
+    let late = Arc::new(Late::default());
+    let mounted = mount(|session| {
+        node.start(session);
+        LateWrites { server: Arc::new(Server::new(node.clone())), late: late.clone() }
+    });
+    let Some(mounted) = mounted else { return };
+    node.join();
+    let path = mounted.directory.join("f");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    file.write_all_at(&[1; 2 * 4096], 0).unwrap();
+    let ino = Ino(file.metadata().unwrap().ino());
+    let file = Arc::new(file);
+    let read = |offset| {
+        let mut byte = [9];
+        file.read_exact_at(&mut byte, offset).unwrap();
+        byte
+    };
+    assert_eq!(read(0), [1]);
+
+    late.is_held_up.store(true, Ordering::Relaxed);
+    let writing = file.clone();
+    let writer = std::thread::spawn(move || {
+        writing.write_all_at(&[7; 100], 50).unwrap();
+        let mut byte = [0];
+        writing.read_exact_at(&mut byte, 60).unwrap();
+        byte
+    });
+    wait_until("a write on its way", || late.writes.lock().len() == 1);
+    let (gone, is_gone) = std::sync::mpsc::channel();
+    node.corrector().range(ino, 0, 4096, Some(Box::new(move || _ = gone.send(()))));
+    is_gone.recv_timeout(LONG).expect("the page is not locked");
+    assert_eq!(read(60), [1], "it is written already");
+    late.is_held_up.store(false, Ordering::Relaxed);
+    let write = late.writes.lock().pop().unwrap();
+    write();
+    assert_eq!(writer.join().unwrap(), [7]);
+
+    let taken_back = || node.metrics.invalidations.at(obs::InvalidationKind::InodePages).get();
+    let before = taken_back();
+    file.write_all_at(&[8; 100], 50).unwrap();
+    assert_eq!(read(60), [8]);
+    assert_eq!(taken_back(), before, "this write was not overtaken");
 }

@@ -280,6 +280,28 @@ fn a_write_keeps_the_lock_of_its_last_page_alone() {
     assert_eq!(read.join(), [2]);
 }
 
+/// Of writes to a file through its pages the kernel makes one at a time: it fills no page for the next one before the answer. So a write
+/// that comes after another was filled after that one was answered.
+#[test]
+fn writes_through_pages_of_a_file_come_one_at_a_time() {
+    let Some(mounted) = mount_default() else { return };
+    fs::write(mounted.path("f"), vec![1; 2 * 4096]).unwrap();
+    let open = || OpenOptions::new().read(true).write(true).open(mounted.path("f")).unwrap();
+    let (first, second, reader) = (open(), open(), open());
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Write { .. }));
+    let first = call(move || first.write_all_at(&[2; 100], 0).unwrap());
+    mounted.wait_parked(1);
+    let second = call(move || second.write_all_at(&[3; 100], 4096).unwrap());
+    assert!(!second.returns_within(BLOCKED));
+    let mut byte = [0];
+    reader.read_exact_at(&mut byte, 4096).unwrap();
+    assert_eq!((byte, mounted.fs.parked_count()), ([1], 1), "its page is filled, or it came");
+    mounted.fs.release_all();
+    assert!(first.returns_within(SOON) && second.returns_within(SOON));
+    first.join();
+    second.join();
+}
+
 /// A file of ten bytes that another node appends to while its size and its page are being asked for here. Returns what
 /// is read after all of it.
 fn read_grown_while_asked(raise: bool) -> Option<Vec<u8>> {

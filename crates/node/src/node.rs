@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adapter::{CatchUp, Hooks, Invalidator, KernelCache, Server};
+use adapter::{CatchUp, Drops, Hooks, Invalidator, KernelCache, Server};
 use fuse::mount::{Mount, MountMethod, Unmount};
 use fuse::{RingUse, Session, SessionEnd, SessionError};
 use guard::{End, Keeper};
@@ -521,9 +521,28 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
                 shell.call_core(|core, clock| core.lower_shield(clock, shield));
             }
         }),
+        drops: drops(shell),
         abort: Box::new(move || {
             if let Err(error) = mount.abort() {
                 log::error!("{}", describe(&error));
+            }
+        }),
+    }
+}
+
+fn drops(shell: &Arc<Shell>) -> Drops {
+    let [begin, end, for_write] = [(); 3].map(|()| Arc::downgrade(shell));
+    Drops {
+        begin: Box::new(move |ino, span| {
+            begin.upgrade()?.call_core(|core, _| core.begin_dropping(ino, span))
+        }),
+        end: Box::new(move |ino, span, number| {
+            let shell = end.upgrade();
+            shell.is_some_and(|shell| shell.call_core(|core, _| core.end_dropping(ino, span, number)))
+        }),
+        for_write: Box::new(move |ino, span| {
+            if let Some(shell) = for_write.upgrade() {
+                shell.call_core(|core, _| core.dropped_for_write(ino, span));
             }
         }),
     }

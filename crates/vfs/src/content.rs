@@ -13,6 +13,7 @@ use crate::cache::Place;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay, pages_of};
 use crate::request::{AllocateMode, ReadJob, Reply, Via, WriteNow};
+use crate::shield::PAGE_LEN;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// Largest file: what the kernel's signed offset can name.
@@ -209,6 +210,14 @@ impl Core {
         self.clock = clock;
         let is_plain = !self.config.sync && !self.has_capability(ino);
         if !is_plain || !self.may_serve_pages() || self.broken.contains_key(&ino) {
+            return None;
+        }
+        let is_overtaken = match via {
+            Via::Cache { .. } => self.is_overtaken(ino, offset, data.len(), false),
+            Via::Direct { .. } => self.is_overtaken(ino, offset, data.len(), true),
+            Via::WriteBack => false,
+        };
+        if is_overtaken {
             return None;
         }
         let is_exempt = is_exempt || via == Via::WriteBack;
@@ -469,6 +478,7 @@ impl Core {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }
+        self.overtaken.void(ino, size.next_multiple_of(PAGE_LEN)..u64::MAX);
         self.metrics.operations_local.add(OperationKind::Truncate, 1);
         Ok(())
     }

@@ -24,7 +24,6 @@ use crate::lockop::LockCall;
 use crate::log::WriteLog;
 use crate::namespace::Shipped;
 use crate::outputs::{Clock, Invalidation, Output};
-use crate::overtaken::hand_over_reread;
 use crate::pages::Pages;
 use crate::readdir::no_more;
 use crate::request::{HandleId, Interrupt, Keep, Reply, Request, RequestId};
@@ -341,6 +340,7 @@ impl Core {
         let mut progress = Progress::new(clock.now, self.number());
         // The kernel writes back what it has let somebody store.
         progress.is_exempt = is_exempt || matches!(request, Request::WritePages { .. });
+        progress.reread = self.overtaken_on_its_way(&request);
         let reply = match self.attempt(&mut request, &mut progress) {
             Step::Done(reply) => Some(reply),
             Step::Wait(key) => {
@@ -696,7 +696,7 @@ impl Core {
         let step = match self.try_request(request, progress) {
             Ok(reply) | Err(Step::Done(reply)) => {
                 let mut reply = self.hand_over_shield(reply, progress);
-                hand_over_reread(&mut reply, progress);
+                self.hand_over_reread(&mut reply, request, progress);
                 Step::Done(reply)
             }
             Err(Step::Wait(key)) => Step::Wait(key),

@@ -223,6 +223,7 @@ impl Core {
         let (is_open, is_told, lookups, last_writer) =
             (known.is_open(), known.open_told, known.lookups, handle.write && !known.is_written());
         if last_writer {
+            self.overtaken.close(ino);
             self.end_lost_unless_told(ino);
             self.stage_closed(ino);
         }

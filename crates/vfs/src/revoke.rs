@@ -229,11 +229,7 @@ impl Core {
         pages: Vec<Ino>,
         is_unknown: bool,
     ) -> u64 {
-        for ino in &pages {
-            if let Some(known) = self.known.get_mut(ino) {
-                known.note_dropping();
-            }
-        }
+        self.note_dropping(&pages);
         let list = self.wait_for_answers(list, is_unknown);
         self.begin_taking(&pages);
         let job = self.number();
@@ -278,9 +274,8 @@ impl Core {
             }
         }
         for ino in done.pages.iter().filter(|ino| !given_up.contains(ino)) {
-            let is_taken = self.is_taking_pages(*ino);
-            if let Some(known) = self.known.get_mut(ino).filter(|_| !is_taken) {
-                known.note_dropped();
+            if !self.is_taking_pages(*ino) {
+                self.note_dropped(*ino);
             }
         }
         for ino in &done.pages {
@@ -343,6 +338,26 @@ impl Core {
         again
     }
 
+    /// Pages begin to be taken back.
+    fn note_dropping(&mut self, inos: &[Ino]) {
+        for ino in inos {
+            let Some(known) = self.known.get_mut(ino) else { continue };
+            known.note_dropping();
+            if known.is_written() {
+                self.overtaken.note_taking(*ino);
+            }
+        }
+    }
+
+    /// All pages of a file are gone.
+    fn note_dropped(&mut self, ino: Ino) {
+        let Some(known) = self.known.get_mut(&ino) else { return };
+        known.note_dropped();
+        if known.is_written() {
+            self.overtaken.note_taken(ino);
+        }
+    }
+
     /// Nobody reads old content any more; nor what was fetched of its extents, which is under no right.
     fn end_old_content(&mut self, ino: Ino) {
         self.old_content.remove(&ino);
@@ -393,11 +408,7 @@ impl Core {
             let paused: FxHashSet<Ino> = again.iter().copied().collect();
             let pages = waiting.pages.iter().copied().filter(|ino| !paused.contains(ino)).collect::<Vec<_>>();
             again.extend(pages.into_iter().filter(|ino| self.was_served(*ino, since)));
-            for ino in &again {
-                if let Some(known) = self.known.get_mut(ino) {
-                    known.note_dropping();
-                }
-            }
+            self.note_dropping(&again);
             let list = again.iter().map(|ino| Invalidation::Pages { ino: *ino }).collect();
             self.outputs.push_back(Output::Invalidate { job, list });
         }

@@ -174,7 +174,7 @@ impl Core {
 }
 
 /// `range` without `hole`: what is before, and what is behind.
-fn without(range: Range<u64>, hole: &Range<u64>) -> Vec<Range<u64>> {
+pub(crate) fn without(range: Range<u64>, hole: &Range<u64>) -> Vec<Range<u64>> {
     let before = range.start..range.end.min(hole.start);
     let behind = range.start.max(hole.end)..range.end;
     [before, behind].into_iter().filter(|part| part.start < part.end).collect()

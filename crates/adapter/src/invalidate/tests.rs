@@ -133,6 +133,11 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
         lull: Box::new(|_, _| ()),
         lowered: Box::new(|_| ()),
         unshielded: Box::new(|_| ()),
+        drops: Drops {
+            begin: Box::new(|_, _| None),
+            end: Box::new(|_, _, _| false),
+            for_write: Box::new(|_, _| ()),
+        },
         abort: Box::new(move || _ = abort_sender.send(())),
     };
     let notify: Arc<dyn Notify> = kernel.clone();

@@ -252,6 +252,10 @@ fn files_that_all_nodes_extend_show_every_write() {
     println!("{slots} slots, {reads} reads");
     faults.expect_none();
     assert!(slots > 100 && reads > 100, "{slots} slots, {reads} reads");
+    for mount in &mounts {
+        let content = fs::read(mount.path("slots")).expect("read");
+        assert_eq!((content.len() as u64, records(&content)), (slots * RECORD as u64, Ok(())));
+    }
     for mount in mounts {
         mount.unmount(&lab);
     }
