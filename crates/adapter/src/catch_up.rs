@@ -27,7 +27,10 @@ use fuse::mount::{Cached, KernelFile, Mount};
 use meta::FileKind;
 use parking_lot::{Condvar, Mutex};
 use types::Ino;
-use vfs::{Outdated, Permissions, Seen};
+use vfs::{Asker, Outdated, Permissions, Seen};
+
+use crate::linux;
+use crate::refused::{InCall, in_call};
 
 /// What brings a kernel up to date, of one mount.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ struct Asking {
     /// As the kernel names it in a request.
     thread: u32,
     how: How,
+    /// The end that the kernel had just before.
+    end: Option<u64>,
     stage: Stage,
     since: Instant,
 }
@@ -92,9 +97,20 @@ pub enum Turn {
     /// It was not made to ask.
     Other,
     /// It is to be answered at once.
-    Now(Outdated),
+    Now(Question),
     /// It comes too late.
     Never,
+}
+
+/// What the kernel was made to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// What for.
+    pub of: Outdated,
+    /// Whether it asks under the lock of the file.
+    pub is_locked: bool,
+    /// The end that the kernel had just before.
+    pub end: Option<u64>,
 }
 
 impl CatchUp {
@@ -113,7 +129,7 @@ impl CatchUp {
     /// The end that the kernel has of a file; `None` if that cannot be seen.
     pub fn size(&self, ino: Ino, generation: u32) -> Option<u64> {
         let thread = thread_number();
-        let of = Outdated { ino, generation, told: None, end: true, permissions: false };
+        let of = Outdated { ino, generation, told: None, end: true, permissions: false, asker: Asker::Other };
         self.enter(of, thread, How::Look);
         let size = self.mount.kernel_file(ino.0, generation).and_then(|file| file.size());
         self.leave(thread);
@@ -122,9 +138,14 @@ impl CatchUp {
 
     /// Returns once `is_current` says so of what the kernel has, and what that is. `None` if it cannot say, or the kernel could
     /// not be brought there: it takes no end while a write of its own is under way that moves the end, and that may be waiting
-    /// for another node.
-    pub fn bring(self: &Arc<Self>, of: Outdated, is_current: impl Fn(Seen) -> Option<bool>) -> Option<Seen> {
-        self.looking(of, || self.look_and_ask(of, is_current))
+    /// for another node. Nor is it given one while it `may_fill` pages for a write, but under the lock of the file.
+    pub fn bring(
+        self: &Arc<Self>,
+        of: Outdated,
+        is_current: impl Fn(Seen) -> Option<bool>,
+        may_fill: impl Fn() -> bool,
+    ) -> Option<Seen> {
+        self.looking(of, || self.look_and_ask(of, is_current, may_fill))
     }
 
     /// Returns once `is_current` says so of what the kernel has, or when an answer on its way would have come. On a thread of its own,
@@ -177,6 +198,7 @@ impl CatchUp {
         self: &Arc<Self>,
         of: Outdated,
         is_current: impl Fn(Seen) -> Option<bool>,
+        may_fill: impl Fn() -> bool,
     ) -> Option<Seen> {
         let file = Arc::new(self.open(of)?);
         let deadline = Instant::now() + PATIENCE;
@@ -190,12 +212,19 @@ impl CatchUp {
                 return Some(has);
             }
             if let Some(how) = self.next_question(of) {
+                if how == How::Free && of.end && may_fill() && !holds_lock(of.asker) {
+                    log::debug!(
+                        "ino {} is being written: the kernel is to take its end when that is over",
+                        of.ino
+                    );
+                    return None;
+                }
                 if asked == ASKED_MAX {
                     log::debug!("the kernel does not take what there is of ino {}: it has {has:?}", of.ino);
                     return None;
                 }
                 asked += 1;
-                self.ask(of, how, Source::File(Arc::clone(&file)));
+                self.ask(of, how, Source::File(Arc::clone(&file)), Some(has.end));
             }
             if Instant::now() > deadline {
                 log::warn!("the kernel does not ask for ino {}", of.ino);
@@ -227,7 +256,7 @@ impl CatchUp {
     pub fn wait(self: &Arc<Self>, ino: Ino, open: Option<Outdated>) {
         if self.cut.lock().contains(&ino) {
             match open {
-                Some(end) => self.ask(end, How::Locked, Source::Handle),
+                Some(end) => self.ask(end, How::Locked, Source::Handle, None),
                 None => self.is_locked(ino),
             }
         }
@@ -275,7 +304,8 @@ impl CatchUp {
                 if asking.how == How::Locked {
                     self.is_locked(asking.of.ino);
                 }
-                Turn::Now(asking.of)
+                let (of, end) = (asking.of, asking.end);
+                Turn::Now(Question { of, is_locked: asking.how == How::Locked, end })
             }
         }
     }
@@ -304,13 +334,13 @@ impl CatchUp {
     }
 
     /// Has the kernel ask, on a thread of its own: it drops pages before the call returns, and waits for READs of them.
-    fn ask(self: &Arc<Self>, of: Outdated, how: How, source: Source) {
+    fn ask(self: &Arc<Self>, of: Outdated, how: How, source: Source, end: Option<u64>) {
         let this = Arc::clone(self);
         // Entered here, so that it is seen as soon as this returns.
         let (begin, begins) = std::sync::mpsc::sync_channel(1);
         let asked = fuse::spawn("catch-up".to_owned(), move || {
             let thread = thread_number();
-            this.enter(of, thread, how);
+            this.enter_asking(of, thread, how, end);
             _ = begin.send(());
             let file = match source {
                 Source::File(file) => Ok(file),
@@ -336,7 +366,11 @@ impl CatchUp {
     }
 
     fn enter(&self, of: Outdated, thread: u32, how: How) {
-        let asking = Asking { of, thread, how, stage: Stage::Queued, since: Instant::now() };
+        self.enter_asking(of, thread, how, None);
+    }
+
+    fn enter_asking(&self, of: Outdated, thread: u32, how: How, end: Option<u64>) {
+        let asking = Asking { of, thread, how, end, stage: Stage::Queued, since: Instant::now() };
         self.running.lock().push(asking);
     }
 
@@ -369,6 +403,15 @@ impl Asking {
             How::Look => false,
         };
         is_held_up && self.since.elapsed() > QUEUED_MAX
+    }
+}
+
+/// Whether who waits for an answer holds the lock of the file meanwhile.
+pub(crate) fn holds_lock(asker: Asker) -> bool {
+    match asker {
+        Asker::Other | Asker::Thread(0) => false,
+        Asker::Holder => true,
+        Asker::Thread(thread) => in_call(thread, linux::SEEKING_CALLS) == InCall::It,
     }
 }
 

@@ -18,6 +18,7 @@
 //! A call that is stuck beyond all measure is a deadlock that survives SIGKILL: the watchdog then has the
 //! connection aborted, which frees everybody.
 
+mod drops;
 mod kernel;
 mod lulls;
 
@@ -33,9 +34,13 @@ use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{Ino, Name};
-use vfs::{Invalidation, LaterEnd, Outdated, PageSpan, Shield};
+use vfs::{Asker, Invalidation, LaterEnd, Outdated, PageSpan, Shield};
 
+pub use drops::{Drops, First};
 pub use kernel::{KernelCache, Notify};
+
+use crate::catch_up::holds_lock;
+use drops::{PAGES_PATIENCE, PERHAPS_PATIENCE};
 
 /// Threads that invalidate. See the module for what it guarantees.
 pub struct Invalidator {
@@ -68,12 +73,18 @@ pub struct Before {
     pub shield: Option<Shield>,
     /// It must have of an inode what there is.
     pub catch_up: Option<Outdated>,
+    /// It must not take the end of this file from the answer, unless who waits for it holds the lock of the file.
+    pub keeps_end: Option<(Ino, Asker)>,
 }
 
 impl Before {
     /// Whether it may be answered as it is.
     pub fn is_nothing(&self) -> bool {
-        self.drop.is_none() && self.raise.is_none() && self.shield.is_none() && self.catch_up.is_none()
+        self.drop.is_none()
+            && self.raise.is_none()
+            && self.shield.is_none()
+            && self.catch_up.is_none()
+            && self.keeps_end.is_none()
     }
 }
 
@@ -98,8 +109,8 @@ pub struct Hooks {
     pub raised: Box<dyn Fn(LaterEnd) + Send + Sync>,
     /// Whether the kernel is known to have an end, or a later one.
     pub reaches: Box<dyn Fn(LaterEnd) -> bool + Send + Sync>,
-    /// Sees to it that the kernel has what there is. May block as long as reads do.
-    pub catch_up: Box<dyn Fn(Outdated) + Send + Sync>,
+    /// Sees to it that the kernel has what there is. May block as long as reads do. Returns whether it may take from the answer what it has not.
+    pub catch_up: Box<dyn Fn(Outdated) -> bool + Send + Sync>,
     /// Gives the kernel a moment to take an answer on its way, with what it judges an inode by: its number and generation.
     pub taken: Box<dyn Fn(Ino, u32) + Send + Sync>,
     /// A lull of a directory has come: [`vfs::Core::lull_came`].
@@ -113,16 +124,6 @@ pub struct Hooks {
     pub drops: Drops,
     /// The kernel, or what invalidates, is stuck: abort the connection ([`fuse::mount::Mount::abort`]).
     pub abort: Box<dyn Fn() + Send + Sync>,
-}
-
-/// Whom to tell that pages of a part of a file are taken back.
-pub struct Drops {
-    /// They are about to be: [`vfs::Core::begin_dropping`].
-    pub begin: Box<dyn Fn(Ino, PageSpan) -> Option<u64> + Send + Sync>,
-    /// They have been: [`vfs::Core::end_dropping`]. Returns whether they are to be taken back once more.
-    pub end: Box<dyn Fn(Ino, PageSpan, u64) -> bool + Send + Sync>,
-    /// They have been, for a write that is yet to be answered: [`vfs::Core::dropped_for_write`].
-    pub for_write: Box<dyn Fn(Ino, PageSpan) + Send + Sync>,
 }
 
 impl Invalidator {
@@ -175,7 +176,7 @@ impl Invalidator {
 
     /// Sees to what comes before an answer, then calls `then`. Never blocks.
     pub fn prepare(&self, before: Before, then: Box<dyn FnOnce() + Send>) {
-        let Before { drop, raise, shield, catch_up } = before;
+        let Before { drop, raise, shield, catch_up, keeps_end } = before;
         let drop = drop.map(|(parent, name)| Step::Order(Invalidation::Drop { parent, name }));
         // First: having taken an earlier end, the kernel zeroes the rest of its page.
         let raise = raise.into_iter().flat_map(|end| [Step::Lowered(end.ino), Step::End(end)]);
@@ -183,7 +184,8 @@ impl Invalidator {
             let Shield { ino, offset, len, .. } = shield;
             [Step::Range { ino, offset, len }, Step::Unshielded(shield)]
         });
-        let steps = drop.into_iter().chain(raise).chain(shield).chain(catch_up.map(Step::CatchUp)).collect();
+        let last = catch_up.map(Step::CatchUp).into_iter().chain(keeps_end.map(Step::KeepsEnd));
+        let steps = drop.into_iter().chain(raise).chain(shield).chain(last).collect();
         self.shared.submit(steps, Done::Call(Some(then)));
     }
 
@@ -195,8 +197,11 @@ impl Invalidator {
 
     /// Takes the pages of `first` back, then calls `answer`; or when that takes longer than it should, and they go later. Takes those of
     /// `later` back after that. Never blocks.
-    pub fn pages(&self, ino: Ino, first: &[PageSpan], answer: Box<dyn FnOnce() + Send>, later: &[PageSpan]) {
-        let steps = first.iter().map(|span| Step::Soon { ino, span: *span }).collect();
+    pub fn pages(&self, ino: Ino, first: First<'_>, answer: Box<dyn FnOnce() + Send>, later: &[PageSpan]) {
+        let surely = first.surely.iter().map(|span| (*span, PAGES_PATIENCE));
+        let perhaps = first.perhaps.into_iter().map(|span| (span, PERHAPS_PATIENCE));
+        let steps =
+            surely.chain(perhaps).map(|(span, patience)| Step::Soon { ino, span, patience }).collect();
         let range = |span: &PageSpan| Step::Range {
             ino,
             offset: span.start,
@@ -302,12 +307,14 @@ enum Step {
     Order(Invalidation),
     /// Pages of a part of a file.
     Range { ino: Ino, offset: u64, len: u64 },
-    /// Pages that are waited for no longer than [`PAGES_PATIENCE`].
-    Soon { ino: Ino, span: PageSpan },
+    /// Pages that are waited for no longer than this.
+    Soon { ino: Ino, span: PageSpan, patience: Duration },
     /// Pages behind the end that the kernel has of a file; it is told of a later one.
     End(LaterEnd),
     /// Nothing: the kernel is made to ask for what it has otherwise.
     CatchUp(Outdated),
+    /// Attributes that are on their way, unless who waits for them holds the lock of the file.
+    KeepsEnd((Ino, Asker)),
     /// Nothing: what it was made to ask is waited for.
     Lowered(Ino),
     /// Nothing: the pages behind a shield have been taken back.
@@ -360,7 +367,7 @@ impl Step {
             // It ends by itself, and the write that it is for may be what all other calls wait for.
             Self::Soon { .. } => CallKind::Prompt,
             // It ends by itself, and those that wait for reads may wait for it: a read that met an earlier end is answered after it.
-            Self::CatchUp(_) => CallKind::Prompt,
+            Self::CatchUp(_) | Self::KeepsEnd(_) => CallKind::Prompt,
             Self::Order(
                 Invalidation::Pages { .. }
                 | Invalidation::Drop { .. }
@@ -374,23 +381,14 @@ impl Step {
     }
 }
 
-fn inval_span(notify: &dyn Notify, ino: Ino, span: PageSpan) -> Result<Notified, NotifyError> {
-    // Offsets of files are below 2^63.
-    notify.inval_inode(ino.0, span.start as i64, span.end.saturating_sub(span.start) as i64)
-}
-
 /// Whether taking it back takes no lock at all in the kernel: attributes are only marked as run out. (That of a listing takes
 /// those of its pages, and whoever copies entries from them may fault on memory that is read from here.)
 fn is_instant(invalidation: &Invalidation) -> bool {
     matches!(invalidation, Invalidation::Attr { .. })
 }
 
-/// How long pages may keep the answer to a write waiting: what they wait for may wait in turn for the lock that it holds, for some
-/// milliseconds ([`catch_up`](crate::catch_up)). On a busy machine a thread alone may wait as long as that to be let run.
-const PAGES_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How often pages that are read all the time are taken back.
-const DROP_ROUNDS_MAX: u32 = 5;
+/// A thread that has been started runs by then.
+const STARTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Who wakes so late was stopped, or the whole machine was.
 const STOOD_STILL: Duration = Duration::from_secs(1);
@@ -637,7 +635,7 @@ impl Shared {
                 let span = PageSpan { start: *offset, end: offset.saturating_add(*len) };
                 (InvalidationKind::InodePages, self.inval_pages(*ino, span))
             }
-            Step::Soon { ino, span } => return self.drop_pages(*ino, *span),
+            Step::Soon { ino, span, patience } => return self.drop_soon(*ino, *span, *patience),
             Step::End(end) => {
                 // An answer to a request that came before any of this would be dropped, and may tell of an earlier end.
                 if (self.hooks.reaches)(*end) {
@@ -672,13 +670,28 @@ impl Shared {
             }
             Step::Lowered(ino) => return (self.hooks.lowered)(*ino),
             Step::Unshielded(shield) => return (self.hooks.unshielded)(*shield),
-            Step::CatchUp(of) => {
-                (self.hooks.catch_up)(*of);
-                let kind = if of.end { InvalidationKind::EarlierEnd } else { InvalidationKind::Permissions };
-                (kind, Ok(Notified::Done))
-            }
+            Step::KeepsEnd((ino, asker)) => return self.keep_end(*ino, *asker),
+            Step::CatchUp(of) => return self.catch_up(*of),
         };
         self.count(kind, begun, &result);
+    }
+
+    fn catch_up(&self, of: Outdated) {
+        let begun = Instant::now();
+        let may_take = (self.hooks.catch_up)(of);
+        let kind = if of.end { InvalidationKind::EarlierEnd } else { InvalidationKind::Permissions };
+        self.count(kind, begun, &Ok(Notified::Done));
+        if !may_take {
+            self.keep_end(of.ino, of.asker);
+        }
+    }
+
+    /// Sees to it that the kernel takes no attributes from answers to what it has asked by now; but from that to who has the lock of the file.
+    fn keep_end(&self, ino: Ino, asker: Asker) {
+        if !holds_lock(asker) {
+            let begun = Instant::now();
+            self.count(InvalidationKind::Inode, begun, &self.notify.inval_inode(ino.0, -1, 0));
+        }
     }
 
     fn drop_name(self: &Arc<Self>, parent: Ino, name: Name, kind: InvalidationKind) {
@@ -691,52 +704,29 @@ impl Shared {
         });
     }
 
-    fn drop_pages(self: &Arc<Self>, ino: Ino, span: PageSpan) {
-        // The kernel fills no pages of the file before the write that waits for this is answered.
-        let this = Arc::clone(self);
-        self.apart(PAGES_PATIENCE, InvalidationKind::InodePages, move |notify| {
-            let result = inval_span(notify, ino, span);
-            (this.hooks.drops.for_write)(ino, span);
-            result
-        });
-    }
-
-    /// Takes back pages of which the kernel may have filled some for a write that is on its way.
-    fn inval_pages(&self, ino: Ino, span: PageSpan) -> Result<Notified, NotifyError> {
-        let mut round = 1;
-        loop {
-            let number = (self.hooks.drops.begin)(ino, span);
-            let result = inval_span(&*self.notify, ino, span);
-            let is_again = number.is_some_and(|number| (self.hooks.drops.end)(ino, span, number));
-            if !is_again || round == DROP_ROUNDS_MAX {
-                return result;
-            }
-            round += 1;
-        }
-    }
-
-    /// On a thread of its own, which may wait for a lock long after this has returned.
+    /// On a thread of its own, which may wait for a lock long after this has returned. The patience begins with the call: a busy machine may take its time
+    /// to run the thread. Whether it is done.
     fn apart(
         self: &Arc<Self>,
         patience: Duration,
         kind: InvalidationKind,
         call: impl FnOnce(&dyn Notify) -> Result<Notified, NotifyError> + Send + 'static,
-    ) {
+    ) -> bool {
         let this = Arc::clone(self);
-        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let (at, is_at) = std::sync::mpsc::sync_channel(2);
         let started = fuse::spawn(format!("{}-drop", self.config.name), move || {
+            _ = at.send(());
             let begun = Instant::now();
             let result = call(&*this.notify);
             this.count(kind, begun, &result);
-            _ = done.send(());
+            _ = at.send(());
         });
         match started {
-            Ok(_) => {
-                if is_done.recv_timeout(patience).is_err() {
-                    log::debug!("what is taken back before an answer waits for longer than the answer does");
-                }
+            Ok(_) => is_at.recv_timeout(STARTS_WITHIN).is_ok() && is_at.recv_timeout(patience).is_ok(),
+            Err(error) => {
+                log::warn!("no thread for what may wait in the kernel: {error}");
+                true
             }
-            Err(error) => log::warn!("no thread for what may wait in the kernel: {error}"),
         }
     }
 

@@ -80,3 +80,19 @@ pub(crate) const TRUNCATING_CALLS: &[u32] = &[45, 46, 56, 437];
     target_arch = "loongarch64"
 )))]
 pub(crate) const TRUNCATING_CALLS: &[u32] = &[];
+
+/// lseek, which holds the lock of the file while it asks: linux:arch/x86/entry/syscalls/syscall_64.tbl. In programs of 32 bits that number is creat, which
+/// asks for no attributes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const SEEKING_CALLS: &[u32] = &[8];
+/// lseek: linux:include/uapi/asm-generic/unistd.h.
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "loongarch64"))]
+pub(crate) const SEEKING_CALLS: &[u32] = &[62];
+/// Not known.
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "loongarch64"
+)))]
+pub(crate) const SEEKING_CALLS: &[u32] = &[];

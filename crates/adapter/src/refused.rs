@@ -11,8 +11,6 @@ use std::time::Duration;
 use fuse::{Operation, Setattr};
 use types::Ino;
 
-use crate::linux;
-
 /// A write that was refused: the file, and where it would have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
@@ -80,16 +78,16 @@ impl Refused {
 /// What a thread that waits for its answer has called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InCall {
-    /// What cuts a file because a program wants that.
-    Truncating,
+    /// One of those that are looked for.
+    It,
     /// Something else.
     Other,
     /// It may not be looked at, or has no processor to go to sleep on.
     Unknown,
 }
 
-/// Looks at a thread.
-pub(crate) fn in_call(thread: u32) -> InCall {
+/// Looks whether a thread is in one of these calls.
+pub(crate) fn in_call(thread: u32, calls: &[u32]) -> InCall {
     for _ in 0..LOOKS {
         let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
         match call.split_ascii_whitespace().next() {
@@ -97,8 +95,8 @@ pub(crate) fn in_call(thread: u32) -> InCall {
             Some("running") => std::thread::sleep(PAUSE),
             Some(number) => {
                 let number: Option<u32> = number.parse().ok();
-                return match number.is_some_and(|number| linux::TRUNCATING_CALLS.contains(&number)) {
-                    true => InCall::Truncating,
+                return match number.is_some_and(|number| calls.contains(&number)) {
+                    true => InCall::It,
                     false => InCall::Other,
                 };
             }

@@ -12,14 +12,17 @@ use fuse::{Errno, Forget, Handler, Operation, PlaceEvent, Transport};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
 use types::{Ino, Timespec};
-use vfs::{Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Via, WriteData, WriteNow};
+use vfs::{
+    Asker, Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Reread, Via, WriteData, WriteNow,
+};
 
 use crate::call::{Call, PendingTable, Stage};
-use crate::catch_up::{CatchUp, Turn};
+use crate::catch_up::{CatchUp, Question, Turn, holds_lock};
 use crate::disturbed::Disturbed;
 use crate::groups;
 use crate::invalidate::{Before, Invalidator};
 use crate::late::NameHash;
+use crate::linux;
 
 use crate::read;
 use crate::refused::{InCall, Refused, in_call, writer_of};
@@ -86,8 +89,8 @@ impl<D: Driver> Server<D> {
             && refused.is_cut_by(ino, setattr)
             && let Some(end) = setattr.size
         {
-            let spares = match in_call(call.pid()) {
-                InCall::Truncating => false,
+            let spares = match in_call(call.pid(), linux::TRUNCATING_CALLS) {
+                InCall::It => false,
                 InCall::Other => driver.with_core(|core, _| core.may_end_at(ino, end)),
                 InCall::Unknown => driver.with_core(|core, _| core.last_end(ino) == Some(end)),
             };
@@ -123,7 +126,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
         {
             match catch_up.turn(call.pid(), Ino(request.header.nodeid)) {
                 Turn::Other => {}
-                Turn::Now(of) => return answer_now(driver, call, of),
+                Turn::Now(question) => return answer_now(driver, call, question),
                 Turn::Never => return call.finish(driver.metrics(), Answer::Error(Errno::AGAIN)),
             }
         }
@@ -383,11 +386,20 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
             call.before.raise = core.later_end(reply);
         }
         _ => {
+            let asker = match call.kind() {
+                FuseKind::Link => Asker::Holder,
+                FuseKind::Getattr | FuseKind::Statx => Asker::Thread(call.pid()),
+                _ => Asker::Other,
+            };
+            let catch_up_first = core.outdated(reply).map(|of| Outdated { asker, ..of });
+            let is_left = catch_up_first.is_none_or(|of| !of.end);
+            let keeps_end = core.earlier_end_told(reply).filter(|_| is_left).map(|ino| (ino, asker));
             call.before = Before {
                 drop: core.seat_before(reply),
-                catch_up: core.outdated(reply),
+                catch_up: catch_up_first,
                 raise: core.later_end(reply),
                 shield: None,
+                keeps_end,
             };
             // What is to be brought up to date may be waiting for this.
             if catch_up.is_some_and(|catch_up| catch_up.is_looking(call.pid())) {
@@ -463,7 +475,8 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
         (Shape::Write(shape), Stage::Syncing(placed), reply) => match reply {
             Reply::Done => {
                 // The kernel moves its end with the answer, and may have been seen meanwhile to have another.
-                let written = Reply::Written { len: placed.len, moved_to: None, reread: None, shield: None };
+                let written =
+                    Reply::Written { len: placed.len, moved_to: None, reread: Reread::NONE, shield: None };
                 driver.with_core(|core, _| note_written(core, shape, &written));
                 written::finish(driver, call, shape, placed);
             }
@@ -531,8 +544,21 @@ pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, mut answer: Answer) {
 
 /// Answers a question that the kernel was made to ask. READs wait for what comes of it: it waits for nothing. If it asks to
 /// set anything, that was but a means.
-fn answer_now<D: Driver>(driver: &D, call: Call, of: Outdated) {
-    let answer = match driver.with_core(|core, _| core.attr_now(of)) {
+fn answer_now<D: Driver>(driver: &D, call: Call, question: Question) {
+    let Question { of, is_locked, end } = question;
+    let may_fill = !is_locked && driver.with_core(|core, _| core.may_fill_pages(of.ino));
+    let is_safe = !may_fill || holds_lock(of.asker);
+    let attr = driver.with_core(|core, _| {
+        // The kernel cuts pages behind an earlier end, and what a write has filled there would go before it is sent.
+        let must_keep = !is_safe;
+        if must_keep && (of.end || end.is_none()) {
+            return None;
+        }
+        let attr = core.attr_now(of, end.filter(|_| must_keep))?;
+        core.end_is_taken(of.ino, attr.size, is_locked);
+        Some(attr)
+    });
+    let answer = match attr {
         Some(attr) => {
             Answer::of(Shape::Plain, Reply::Attr(attr, Keep::No)).unwrap_or(Answer::Error(Errno::IO))
         }

@@ -12,9 +12,10 @@
 
 use std::sync::Arc;
 
-use vfs::{PageSpan, Shield};
+use vfs::{PageSpan, Reread, Shield};
 
 use crate::call::{Call, Waited};
+use crate::invalidate::First;
 use crate::reply::{Answer, WriteShape};
 use crate::request::PAGE_LEN;
 use crate::server::{Driver, send};
@@ -25,7 +26,7 @@ pub(crate) struct Placed {
     pub len: u32,
     pub moved_to: Option<u64>,
     /// Pages that the kernel has read since the write came, or since it may have filled them.
-    pub reread: Option<PageSpan>,
+    pub reread: Reread,
     pub shield: Option<Shield>,
     pub waited: Waited,
 }
@@ -45,7 +46,7 @@ pub(crate) fn finish<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, p
             driver.corrector().range(shape.ino, at, len, Some(then));
         }
         None if shape.direct => call.finish(driver.metrics(), answer),
-        None if waited == Waited::No && placed.reread.is_none() => call.finish(driver.metrics(), answer),
+        None if waited == Waited::No && !placed.reread.is_some() => call.finish(driver.metrics(), answer),
         Some(_) | None if len == 0 => call.finish(driver.metrics(), answer),
         Some(_) | None => finish_cached(driver, call, shape, placed),
     }
@@ -54,7 +55,8 @@ pub(crate) fn finish<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, p
 fn finish_cached<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: Placed) {
     let answer = Answer::Written(placed.len);
     let first = unlocked(shape.offset, placed);
-    if first.is_empty() {
+    let perhaps = placed.reread.perhaps;
+    if first.is_empty() && perhaps.is_none() {
         call.finish(driver.metrics(), answer);
         return invalidate(driver, shape, placed);
     }
@@ -62,7 +64,12 @@ fn finish_cached<D: Driver>(driver: &D, call: Call, shape: WriteShape, placed: P
     let metrics = Arc::clone(driver.metrics());
     let is_told_all = placed.moved_to.is_none() && placed.waited == Waited::No;
     let later: Vec<PageSpan> = wrong(shape, placed).filter(|_| !is_told_all).collect();
-    driver.corrector().pages(shape.ino, &first, Box::new(move || call.finish(&metrics, answer)), &later);
+    driver.corrector().pages(
+        shape.ino,
+        First { surely: &first, perhaps },
+        Box::new(move || call.finish(&metrics, answer)),
+        &later,
+    );
 }
 
 /// Takes back the pages of what was written, and of what the kernel believes was.
@@ -82,7 +89,7 @@ fn wrong(shape: WriteShape, placed: Placed) -> impl Iterator<Item = PageSpan> {
 fn unlocked(offset: u64, placed: Placed) -> Vec<PageSpan> {
     let end = offset.saturating_add(u64::from(placed.len));
     let believed = covering(offset, placed.len);
-    let mut within = placed.reread;
+    let mut within = placed.reread.surely;
     let mut list = Vec::new();
     if let Some(at) = placed.moved_to {
         let filled = PageSpan { start: ceil(offset), end: end / PAGE_LEN * PAGE_LEN };
@@ -112,7 +119,8 @@ mod tests {
     use super::*;
 
     fn spans(offset: u64, len: u32, moved_to: Option<u64>, reread: Option<(u64, u64)>) -> Vec<(u64, u64)> {
-        let reread = reread.map(|(start, end)| PageSpan { start: start * PAGE_LEN, end: end * PAGE_LEN });
+        let surely = reread.map(|(start, end)| PageSpan { start: start * PAGE_LEN, end: end * PAGE_LEN });
+        let reread = Reread { surely, perhaps: None };
         let placed = Placed { len, moved_to, reread, shield: None, waited: Waited::Yes };
         let list = unlocked(offset, placed);
         list.iter().map(|span| (span.start / PAGE_LEN, span.end / PAGE_LEN)).collect()

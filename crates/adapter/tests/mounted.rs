@@ -261,18 +261,17 @@ impl Node {
             done: Box::new(|_| ()),
             raised: Box::new(|_| ()),
             reaches: Box::new(|_| false),
-            catch_up: Box::new(|_| ()),
+            catch_up: Box::new(|_| true),
             taken: Box::new(|_, _| ()),
             lull: Box::new(|_, _| ()),
             lowered: Box::new(|_| ()),
             unshielded: Box::new(|_| ()),
             drops: Drops {
                 begin: Box::new(move |ino, span| {
-                    begin.upgrade()?.with_core(|core, _| core.begin_dropping(ino, span))
+                    begin.upgrade().map_or(0, |node| node.with_core(|core, _| core.begin_dropping(ino, span)))
                 }),
                 end: Box::new(move |ino, span, number| {
-                    let node = end.upgrade();
-                    node.is_some_and(|node| node.with_core(|core, _| core.end_dropping(ino, span, number)))
+                    end.upgrade()?.with_core(|core, _| core.end_dropping(ino, span, number))
                 }),
                 for_write: Box::new(move |ino, span| {
                     if let Some(node) = for_write.upgrade() {

@@ -16,7 +16,7 @@ use obs::Metrics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::system::uname;
 use types::Micros;
-use vfs::Outdated;
+use vfs::{Asker, Outdated};
 use volume::Volume;
 
 use crate::control::Control;
@@ -484,19 +484,11 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
             let has = shell.catch_up.get().and_then(|catch_up| catch_up.size(end.ino, end.generation));
             has.is_some_and(|has| has >= end.to)
         }),
-        catch_up: Box::new(move |of| {
-            let Some(shell) = brought.upgrade() else { return };
-            let Some(catch_up) = shell.catch_up.get() else {
-                return shell.call_core(|core, _| core.unseen(of));
-            };
-            let is_current = |seen| shell.call_core(|core, _| core.is_current(of, seen));
-            if let Some(seen) = catch_up.bring(of, is_current) {
-                shell.call_core(|core, clock| core.seen(clock, of, seen));
-            }
-        }),
+        catch_up: Box::new(move |of| brought.upgrade().is_none_or(|shell| bring(&shell, of))),
         taken: Box::new(move |ino, generation| {
             let Some(shell) = taken.upgrade() else { return };
-            let of = Outdated { ino, generation, told: None, end: false, permissions: true };
+            let of =
+                Outdated { ino, generation, told: None, end: false, permissions: true, asker: Asker::Other };
             let weak = Arc::downgrade(&shell);
             if let Some(catch_up) = shell.catch_up.get() {
                 catch_up.await_taken(of, move |seen| {
@@ -530,19 +522,35 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     }
 }
 
+/// Brings the kernel to what there is of an inode. Returns whether it may take from the answer that waits for this what it has not.
+fn bring(shell: &Shell, of: Outdated) -> bool {
+    let Some(catch_up) = shell.catch_up.get() else {
+        shell.call_core(|core, _| core.unseen(of));
+        return true;
+    };
+    let is_current = |seen| shell.call_core(|core, _| core.is_current(of, seen));
+    let may_fill = || shell.with_core(|core, _| core.may_fill_pages(of.ino));
+    match catch_up.bring(of, is_current, may_fill) {
+        Some(seen) => {
+            shell.call_core(|core, clock| core.seen(clock, of, seen));
+            true
+        }
+        None => of.told.is_none() || !of.end || !may_fill(),
+    }
+}
+
 fn drops(shell: &Arc<Shell>) -> Drops {
     let [begin, end, for_write] = [(); 3].map(|()| Arc::downgrade(shell));
     Drops {
         begin: Box::new(move |ino, span| {
-            begin.upgrade()?.call_core(|core, _| core.begin_dropping(ino, span))
+            begin.upgrade().map_or(0, |shell| shell.with_core(|core, _| core.begin_dropping(ino, span)))
         }),
         end: Box::new(move |ino, span, number| {
-            let shell = end.upgrade();
-            shell.is_some_and(|shell| shell.call_core(|core, _| core.end_dropping(ino, span, number)))
+            end.upgrade()?.with_core(|core, _| core.end_dropping(ino, span, number))
         }),
         for_write: Box::new(move |ino, span| {
             if let Some(shell) = for_write.upgrade() {
-                shell.call_core(|core, _| core.dropped_for_write(ino, span));
+                shell.with_core(|core, _| core.dropped_for_write(ino, span));
             }
         }),
     }

@@ -12,8 +12,7 @@ use wire::{FetchWhat, ToMaster, Want};
 use crate::cache::Place;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay, pages_of};
-use crate::request::{AllocateMode, ReadJob, Reply, Via, WriteNow};
-use crate::shield::PAGE_LEN;
+use crate::request::{AllocateMode, ReadJob, Reply, Reread, Via, WriteNow};
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// Largest file: what the kernel's signed offset can name.
@@ -212,12 +211,8 @@ impl Core {
         if !is_plain || !self.may_serve_pages() || self.broken.contains_key(&ino) {
             return None;
         }
-        let is_overtaken = match via {
-            Via::Cache { .. } => self.is_overtaken(ino, offset, data.len(), false),
-            Via::Direct { .. } => self.is_overtaken(ino, offset, data.len(), true),
-            Via::WriteBack => false,
-        };
-        if is_overtaken {
+        let is_cached = matches!(via, Via::Cache { .. });
+        if via != Via::WriteBack && self.overtaken_by(ino, offset, data.len(), !is_cached).is_some() {
             return None;
         }
         let is_exempt = is_exempt || via == Via::WriteBack;
@@ -233,7 +228,12 @@ impl Core {
             Via::WriteBack => self.try_write_pages(ino, offset, data, &mut progress),
         };
         let reply = match written {
-            Ok(reply) | Err(Step::Done(reply)) => Some(self.hand_over_shield(reply, &mut progress)),
+            Ok(reply) | Err(Step::Done(reply)) => {
+                if is_cached {
+                    self.write_arrives(ino);
+                }
+                Some(self.hand_over_shield(reply, &mut progress))
+            }
             Err(Step::Wait(_)) => None,
         };
         self.settle();
@@ -326,7 +326,7 @@ impl Core {
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);
         let moved_to = (append && at != offset).then_some(at);
-        Ok(Reply::Written { len: data.len() as u32, moved_to, reread: None, shield: None })
+        Ok(Reply::Written { len: data.len() as u32, moved_to, reread: Reread::NONE, shield: None })
     }
 
     /// Waits until what a write adds may be promised.
@@ -478,7 +478,6 @@ impl Core {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }
-        self.overtaken.void(ino, size.next_multiple_of(PAGE_LEN)..u64::MAX);
         self.metrics.operations_local.add(OperationKind::Truncate, 1);
         Ok(())
     }

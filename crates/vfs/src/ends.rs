@@ -53,6 +53,19 @@ pub struct Outdated {
     pub end: bool,
     /// It may judge by other permissions.
     pub permissions: bool,
+    /// Who waits for the answer.
+    pub asker: Asker,
+}
+
+/// Who waits for an answer about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Somebody who does not hold the lock of the file.
+    Other,
+    /// Somebody who holds it until he has the answer.
+    Holder,
+    /// A thread that does if it is in lseek(2).
+    Thread(u32),
 }
 
 /// What the kernel was seen to have of an inode.
@@ -219,7 +232,14 @@ impl Core {
         if most <= met && raising == 0 {
             return None;
         }
-        let of = Outdated { ino, generation: end.generation, told: None, end: true, permissions: false };
+        let of = Outdated {
+            ino,
+            generation: end.generation,
+            told: None,
+            end: true,
+            permissions: false,
+            asker: Asker::Other,
+        };
         self.note_served(ino);
         Some(of)
     }
@@ -274,7 +294,7 @@ impl Core {
     pub fn end_of(&self, ino: Ino) -> Option<Outdated> {
         let known = self.known.get(&ino).filter(|known| known.is_open())?;
         let generation = known.end.generation;
-        Some(Outdated { ino, generation, told: None, end: true, permissions: false })
+        Some(Outdated { ino, generation, told: None, end: true, permissions: false, asker: Asker::Other })
     }
 
     /// Whether the kernel has what there is now, if that can be told.
@@ -318,11 +338,30 @@ impl Core {
     }
 
     /// Attributes for a kernel that is made to ask: it has READs to wait for until it is answered,
-    /// so nothing may be waited for here. Those that were told if none are here, with what was told last.
-    pub fn attr_now(&mut self, of: Outdated) -> Option<Attr> {
+    /// so nothing may be waited for here. Those that were told if none are here, with what was told last. With `end`, if given.
+    pub fn attr_now(&mut self, of: Outdated, end: Option<u64>) -> Option<Attr> {
         let attr = self.attr_here(of.ino).map(|(attr, _)| attr).or_else(|| self.told_last(of))?;
+        let attr = Attr { size: end.unwrap_or(attr.size), ..attr };
         self.note_told(&attr);
         Some(attr)
+    }
+
+    /// Whether the kernel may be about to fill pages of a file for a write that nobody here has heard of. Appends fill none.
+    pub fn may_fill_pages(&self, ino: Ino) -> bool {
+        self.known.get(&ino).is_some_and(|known| known.uses().writers > known.uses().appenders)
+    }
+
+    /// The file of which `reply` tells an earlier end than the kernel may have, without anything being done about that, while somebody
+    /// may write through pages of it here.
+    pub fn earlier_end_told(&self, reply: &Reply) -> Option<Ino> {
+        let attr = match reply {
+            Reply::Attr(attr, _) => attr,
+            Reply::Entry(entry) => &entry.attr,
+            _ => return None,
+        };
+        let Known { end, .. } = self.known.get(&attr.ino).filter(|known| known.is_written())?;
+        let is_told = attr.kind == FileKind::File && end.bounds().most > attr.size;
+        (is_told && self.may_fill_pages(attr.ino)).then_some(attr.ino)
     }
 
     /// An answer may be given after one that was made later, and told of more.

@@ -87,11 +87,14 @@ impl Core {
     ///
     /// Appends go past the kernel's pages, and so do reads while a file is open for them: a kernel that believes in a later
     /// end than there is, since another node cut the file, appends there as far as it knows, and has that end afterwards.
-    pub(crate) fn opened(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Opened {
+    pub(crate) fn opened(&mut self, ino: Ino, handle: HandleId, open: OpenMode) -> Opened {
         let keep_pages = match self.config.atime {
             Atime::Strict => Keep::No,
             Atime::Relative | Atime::Never => Keep::Yes,
         };
+        if keep_pages == Keep::No {
+            self.pages_go_with_open(ino);
+        }
         let has_appenders = self.known.get(&ino).is_some_and(|known| known.uses().appenders > 0);
         Opened { handle, direct: open.append || has_appenders, keep_pages }
     }

@@ -12,7 +12,7 @@ use types::{Ino, Micros};
 
 use crate::cache::Place;
 use crate::core::Core;
-use crate::ends::{Outdated, Seen};
+use crate::ends::{Asker, Outdated, Seen};
 use crate::lately::Lately;
 use crate::lulls::{CALM, LISTED, LullNumber, NO_LULL};
 use crate::outputs::Invalidation;
@@ -210,7 +210,8 @@ impl Core {
         // Whatever changes from here on is told by a later answer.
         let permissions = known.judged.taken == Taken::Unsure;
         let generation = known.end.generation();
-        let of = Outdated { ino: attr.ino, generation, told: Some(*attr), end, permissions };
+        let of =
+            Outdated { ino: attr.ino, generation, told: Some(*attr), end, permissions, asker: Asker::Other };
         if !end && !permissions {
             return None;
         }

@@ -59,11 +59,11 @@ mod xattr;
 pub use crate::atime::Atime;
 pub use crate::config::{Config, Lazy};
 pub use crate::core::{Core, Snapshot};
-pub use crate::ends::{LaterEnd, Outdated, Seen};
+pub use crate::ends::{Asker, LaterEnd, Outdated, Seen};
 pub use crate::guard::{Guard, Unguarded};
 pub use crate::judged::Permissions;
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, PageSpan,
-    ReadJob, Reply, Request, RequestId, Shield, StatFs, Taken, Via, WriteData, WriteNow,
+    ReadJob, Reply, Request, RequestId, Reread, Shield, StatFs, Taken, Via, WriteData, WriteNow,
 };

@@ -276,7 +276,8 @@ impl Core {
         let entry = self.keep_made(parent, entry, progress);
         let handle = self.open_handle(Handle::new(ino, open));
         self.note_open_told(ino);
-        self.finish_dir(Reply::Created(entry, self.opened(ino, handle, open)), progress)
+        let opened = self.opened(ino, handle, open);
+        self.finish_dir(Reply::Created(entry, opened), progress)
     }
 
     fn try_tmpfile(

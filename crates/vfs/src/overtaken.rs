@@ -17,8 +17,8 @@ use rustc_hash::FxHashMap;
 use types::{Ino, Micros};
 
 use crate::core::Core;
-use crate::request::{PageSpan, Reply, Request, RequestId};
-use crate::shield::{pages_of, without};
+use crate::request::{PageSpan, Reply, Request, RequestId, Reread};
+use crate::shield::{PAGE_LEN, pages_of, without};
 use crate::wait::{Parked, Progress, Try};
 
 /// The writes that wait and those that may be on their way, by file. Mostly none.
@@ -34,8 +34,8 @@ struct Waiting {
     id: RequestId,
     /// What it writes as the kernel believes, in whole pages.
     pages: Range<u64>,
-    /// What was read of that since it came.
-    reread: Option<PageSpan>,
+    /// What was read of that since it came, or before.
+    reread: Reread,
 }
 
 /// What the kernel has read of a file since pages of it were taken back.
@@ -45,13 +45,27 @@ struct Taken {
     reads: Vec<(Range<u64>, u64)>,
     /// When the last of them were.
     read_at: Micros,
-    /// The pages that are being taken back just now, and the number of each call.
-    dropping: Vec<(Range<u64>, u64)>,
+    /// The calls that take back a part just now.
+    drops: Vec<Drop>,
+}
+
+/// A call that takes back a part of a file.
+#[derive(Debug)]
+struct Drop {
+    pages: Range<u64>,
+    number: u64,
+    /// Whether some of that was read since it began.
+    is_read: bool,
+    /// How often it was made before.
+    rounds: u32,
 }
 
 impl Taken {
     fn note(&mut self, pages: Range<u64>, number: u64, now: Micros) {
         self.read_at = now;
+        for drop in &mut self.drops {
+            drop.is_read |= common(&pages, &drop.pages).is_some();
+        }
         self.reads.retain(|(old, _)| old.start < pages.start || old.end > pages.end);
         if self.reads.len() >= READS_MAX {
             self.reads.remove(0);
@@ -59,22 +73,31 @@ impl Taken {
         self.reads.push((pages, number));
     }
 
-    /// What was read of `pages` is gone.
-    fn void(&mut self, pages: &Range<u64>) {
+    /// What was read of `pages` before `number` is gone.
+    fn void(&mut self, pages: &Range<u64>, number: u64) {
         let old = std::mem::take(&mut self.reads).into_iter();
-        self.reads =
-            old.flat_map(|(read, at)| without(read, pages).into_iter().map(move |part| (part, at))).collect();
+        self.reads = old
+            .flat_map(|(read, at)| {
+                let left = if at < number { without(read, pages) } else { vec![read] };
+                left.into_iter().map(move |part| (part, at))
+            })
+            .collect();
     }
 
-    /// What a write of `pages` that comes now may have been overtaken by. Not what is being taken back: it is not there for longer, and the write may have locked
-    /// what is there instead.
-    fn of(&self, pages: &Range<u64>, now: Micros) -> Option<PageSpan> {
-        let is_known = now < self.read_at + ON_ITS_WAY_MAX;
-        let is_going =
-            |read: &Range<u64>| self.dropping.iter().any(|(going, _)| common(going, read).is_some());
-        let reads = self.reads.iter().filter(|(read, _)| is_known && !is_going(read));
-        let common = reads.filter_map(|(read, _)| common(read, pages));
-        common.reduce(PageSpan::hull)
+    /// What a write of `pages` that comes now may have been overtaken by. What is being taken back may be there still, or the write has locked what is there
+    /// instead. `is_going`: so is all.
+    fn of(&self, pages: &Range<u64>, now: Micros, is_going: bool) -> Reread {
+        let mut reread = Reread::NONE;
+        if now >= self.read_at + ON_ITS_WAY_MAX {
+            return reread;
+        }
+        for (read, _) in &self.reads {
+            let Some(part) = common(read, pages) else { continue };
+            let is_unsure = is_going || self.drops.iter().any(|drop| common(&drop.pages, read).is_some());
+            let list = if is_unsure { &mut reread.perhaps } else { &mut reread.surely };
+            *list = Some(list.map_or(part, |other| other.hull(part)));
+        }
+        reread
     }
 }
 
@@ -83,14 +106,14 @@ impl Overtaken {
         self.waiting.entry(ino).or_default().push(waiting);
     }
 
-    fn end(&mut self, ino: Ino, id: RequestId) -> Option<PageSpan> {
+    fn end(&mut self, ino: Ino, id: RequestId) -> Option<Reread> {
         let list = self.waiting.get_mut(&ino)?;
         let at = list.iter().position(|waiting| waiting.id == id)?;
         let reread = list.swap_remove(at).reread;
         if list.is_empty() {
             self.waiting.remove(&ino);
         }
-        reread
+        Some(reread)
     }
 
     /// A READ of `range` that fills pages is answered.
@@ -98,7 +121,8 @@ impl Overtaken {
         let read = pages_of(range);
         for waiting in self.waiting.get_mut(&ino).into_iter().flatten() {
             if let Some(read) = common(&read, &waiting.pages) {
-                waiting.reread = Some(waiting.reread.map_or(read, |before| before.hull(read)));
+                let surely = &mut waiting.reread.surely;
+                *surely = Some(surely.map_or(read, |before| before.hull(read)));
             }
         }
         if let Some(taken) = self.taken.get_mut(&ino) {
@@ -106,7 +130,7 @@ impl Overtaken {
         }
     }
 
-    /// Pages of a file that is open for writing are being taken back.
+    /// All pages of a file that is open for writing are about to be taken back, once more perhaps.
     pub fn note_taking(&mut self, ino: Ino) {
         self.taken.entry(ino).or_default();
     }
@@ -114,20 +138,24 @@ impl Overtaken {
     /// All pages of a file that is open for writing are gone.
     pub fn note_taken(&mut self, ino: Ino) {
         self.taken.entry(ino).or_default().reads.clear();
-    }
-
-    /// The kernel has no pages of this range, or will have none before it fills some for a write.
-    pub fn void(&mut self, ino: Ino, range: Range<u64>) {
-        if let Some(taken) = self.taken.get_mut(&ino) {
-            taken.void(&pages_of(range));
+        for waiting in self.waiting.get_mut(&ino).into_iter().flatten() {
+            waiting.reread = Reread::NONE;
         }
     }
 
-    /// No write whose pages were filled before any were taken back is on its way any more.
-    fn arrive(&mut self, ino: Ino) {
+    /// What was read of this range is gone.
+    fn void(&mut self, ino: Ino, range: Range<u64>) {
+        if let Some(taken) = self.taken.get_mut(&ino) {
+            taken.void(&pages_of(range), u64::MAX);
+        }
+    }
+
+    /// No write is on its way whose pages were filled before now. `is_going`: all pages are being taken back.
+    fn arrive(&mut self, ino: Ino, is_going: bool) {
         if let Some(taken) = self.taken.get_mut(&ino) {
             taken.reads.clear();
-            if taken.dropping.is_empty() {
+            // What these take back may be filled for the next one by now.
+            if taken.drops.is_empty() && !is_going {
                 self.taken.remove(&ino);
             }
         }
@@ -135,7 +163,7 @@ impl Overtaken {
 
     /// Nobody writes a file any more.
     pub fn close(&mut self, ino: Ino) {
-        self.taken.remove(&ino);
+        self.arrive(ino, false);
     }
 
     pub fn clear(&mut self) {
@@ -172,7 +200,8 @@ impl Core {
         let reply = self.try_read(ino, offset, len, noatime)?;
         if !direct {
             self.known.note(ino).uses_mut().fills_pages = true;
-            let number = self.number();
+            let is_noted = self.overtaken.taken.contains_key(&ino);
+            let number = if is_noted { self.number() } else { 0 };
             let range = offset..offset.saturating_add(u64::from(len));
             self.overtaken.note_read(ino, range, number, self.clock.now);
         }
@@ -180,59 +209,79 @@ impl Core {
     }
 
     /// A request comes. What was read of the pages that it writes since the kernel may have filled them.
-    pub(crate) fn overtaken_on_its_way(&mut self, request: &Request) -> Option<PageSpan> {
-        match request {
-            Request::Write { ino, offset, data, direct, .. } => {
-                let reread = self.overtaken_by(*ino, *offset, data.0.len(), *direct);
-                // It is told, and the next one was filled after this one's answer.
-                reread.inspect(|_| self.overtaken.arrive(*ino))
-            }
-            _ => None,
+    pub(crate) fn overtaken_on_its_way(&mut self, request: &Request) -> Reread {
+        let Request::Write { ino, offset, data, direct, .. } = request else { return Reread::NONE };
+        let reread = self.overtaken_by(*ino, *offset, data.0.len(), *direct);
+        if !*direct {
+            self.write_arrives(*ino);
         }
+        reread
     }
 
-    /// Whether a write that comes may have been overtaken: that is told by [`Reply::Written`].
-    pub(crate) fn is_overtaken(&mut self, ino: Ino, offset: u64, len: usize, direct: bool) -> bool {
-        self.overtaken_by(ino, offset, len, direct).is_some()
-    }
-
-    fn overtaken_by(&mut self, ino: Ino, offset: u64, len: usize, direct: bool) -> Option<PageSpan> {
+    /// What a write that comes may have been overtaken by: that is told by [`Reply::Written`].
+    pub(crate) fn overtaken_by(&mut self, ino: Ino, offset: u64, len: usize, direct: bool) -> Reread {
         if self.overtaken.taken.is_empty() {
-            return None;
+            return Reread::NONE;
         }
         let range = offset..offset.saturating_add(len as u64);
         if direct {
             // The kernel drops what it has of that before.
             self.overtaken.void(ino, range);
-            return None;
+            return Reread::NONE;
         }
-        let reread = self.overtaken.taken.get(&ino)?.of(&pages_of(range), self.clock.now);
-        // All of a file that is being taken back goes before anything is written.
-        let reread = reread.filter(|_| !self.is_taking_pages(ino));
-        if reread.is_none() {
-            self.overtaken.arrive(ino);
-        }
-        reread
+        let is_going = self.is_taking_pages(ino);
+        let taken = self.overtaken.taken.get(&ino);
+        taken.map_or(Reread::NONE, |taken| taken.of(&pages_of(range), self.clock.now, is_going))
     }
 
-    /// Pages of a part of a file are about to be taken back. Returns what to tell [`Core::end_dropping`], if that is to be told.
-    pub fn begin_dropping(&mut self, ino: Ino, span: PageSpan) -> Option<u64> {
-        self.known.get(&ino).filter(|known| known.is_written())?;
+    /// A request is here, or answered, that the kernel makes under the lock of a file: pages that it fills for a write are filled after that.
+    pub(crate) fn write_arrives(&mut self, ino: Ino) {
+        if !self.overtaken.taken.is_empty() {
+            let is_going = self.is_taking_pages(ino);
+            self.overtaken.arrive(ino, is_going);
+        }
+    }
+
+    /// The kernel is made to take an end of a file, and drops the pages behind it; all of them, and under the lock of the file, if `is_locked`.
+    pub fn end_is_taken(&mut self, ino: Ino, end: u64, is_locked: bool) {
+        match is_locked {
+            true => self.write_arrives(ino),
+            false => self.overtaken.void(ino, end.saturating_add(PAGE_LEN - 1)..u64::MAX),
+        }
+    }
+
+    /// The kernel drops all pages of a file that is opened.
+    pub(crate) fn pages_go_with_open(&mut self, ino: Ino) {
+        if self.known.get(&ino).is_some_and(|known| known.is_written()) {
+            self.overtaken.note_taken(ino);
+        }
+    }
+
+    /// Pages of a part of a file are about to be taken back. Returns what to tell [`Core::end_dropping`].
+    pub fn begin_dropping(&mut self, ino: Ino, span: PageSpan) -> u64 {
         let number = self.number();
-        let taken = self.overtaken.taken.entry(ino).or_default();
-        taken.dropping.push((pages_of(span.start..span.end), number));
-        Some(number)
+        let drop = Drop { pages: pages_of(span.start..span.end), number, is_read: false, rounds: 0 };
+        self.overtaken.taken.entry(ino).or_default().drops.push(drop);
+        number
     }
 
-    /// The pages of `span` have been taken back: those that had been read before `number`. Returns whether some were read since, so that nobody
-    /// knows whether they are there: then they are to be taken back once more.
-    pub fn end_dropping(&mut self, ino: Ino, span: PageSpan, number: u64) -> bool {
-        let Some(taken) = self.overtaken.taken.get_mut(&ino) else { return false };
-        let pages = pages_of(span.start..span.end);
-        let is_again = taken.reads.iter().any(|(read, at)| *at > number && common(read, &pages).is_some());
-        taken.void(&pages);
-        taken.dropping.retain(|(_, of)| *of != number);
-        is_again
+    /// The pages of `span` have been taken back: those that had been read before `number`. Where some were read since, nobody knows whether they are
+    /// there: then they are to be taken back once more, and this is what to tell after that.
+    pub fn end_dropping(&mut self, ino: Ino, span: PageSpan, number: u64) -> Option<u64> {
+        let is_written = self.known.get(&ino).is_some_and(|known| known.is_written());
+        let next = self.number();
+        let taken = self.overtaken.taken.get_mut(&ino)?;
+        let at = taken.drops.iter().position(|drop| drop.number == number);
+        let ended = at.map(|at| taken.drops.swap_remove(at));
+        taken.void(&pages_of(span.start..span.end), number);
+        let again = ended.filter(|drop| drop.is_read && drop.rounds < DROP_ROUNDS_MAX && is_written);
+        let again = again.map(|drop| Drop { number: next, rounds: drop.rounds + 1, is_read: false, ..drop });
+        let is_again = again.is_some();
+        taken.drops.extend(again);
+        if !is_written {
+            self.overtaken.close(ino);
+        }
+        is_again.then_some(next)
     }
 
     /// The pages of `span` have been taken back for a write that is yet to be answered: the kernel fills none for another one before.
@@ -251,23 +300,29 @@ impl Core {
     pub(crate) fn hand_over_reread(&mut self, reply: &mut Reply, request: &Request, progress: &Progress) {
         if let Reply::Written { reread, .. } = reply {
             *reread = progress.reread;
-            // The next one is filled after this one's answer; and what is taken back for that is not voided.
-            if let Some((ino, _)) = cached_write(request) {
-                self.overtaken.arrive(ino);
+        }
+        match request {
+            Request::Write { ino, direct: false, .. } => self.write_arrives(*ino),
+            // From the answers to these the kernel drops pages, all of them or some.
+            Request::SetAttr { ino, .. } | Request::Allocate { ino, .. } | Request::Copy { ino, .. } => {
+                self.write_arrives(*ino);
             }
+            _ => {}
         }
     }
 
     /// The request is tried again, or given up.
     pub(crate) fn end_overtaking(&mut self, id: RequestId, parked: &mut Parked) {
         if let Some((ino, _)) = cached_write(&parked.request) {
-            parked.progress.reread = self.overtaken.end(ino, id);
+            parked.progress.reread = self.overtaken.end(ino, id).unwrap_or_default();
         }
     }
 }
 
 /// Reads of one file that are remembered: the last ones.
 const READS_MAX: usize = 256;
+/// How often a part that is read all the time is taken back again.
+const DROP_ROUNDS_MAX: u32 = 4;
 /// No write is longer on its way from the kernel's pages to here, but where it is held up by another.
 const ON_ITS_WAY_MAX: Micros = Micros(10_000_000);
 
@@ -279,7 +334,11 @@ mod tests {
     const PAGE: u64 = 4096;
 
     fn waiting(id: u64, range: Range<u64>) -> Waiting {
-        Waiting { id: RequestId(id), pages: pages_of(range), reread: None }
+        Waiting { id: RequestId(id), pages: pages_of(range), reread: Reread::NONE }
+    }
+
+    fn surely(start: u64, end: u64) -> Reread {
+        Reread { surely: Some(PageSpan { start: start * PAGE, end: end * PAGE }), perhaps: None }
     }
 
     fn note_read(overtaken: &mut Overtaken, ino: Ino, range: Range<u64>) {
@@ -296,13 +355,19 @@ mod tests {
         note_read(&mut overtaken, Ino(8), 0..PAGE);
         note_read(&mut overtaken, FILE, 4 * PAGE..9 * PAGE);
         note_read(&mut overtaken, FILE, 2 * PAGE..2 * PAGE + 1);
-        assert_eq!(overtaken.end(FILE, RequestId(2)), None);
-        assert_eq!(overtaken.end(FILE, RequestId(1)), Some(PageSpan { start: 2 * PAGE, end: 3 * PAGE }));
+        assert_eq!(overtaken.end(FILE, RequestId(2)), Some(Reread::NONE));
+        assert_eq!(overtaken.end(FILE, RequestId(1)), Some(surely(2, 3)));
 
         overtaken.begin(FILE, waiting(3, 0..4 * PAGE));
         note_read(&mut overtaken, FILE, 3 * PAGE..8 * PAGE);
         note_read(&mut overtaken, FILE, PAGE..2 * PAGE);
-        assert_eq!(overtaken.end(FILE, RequestId(3)), Some(PageSpan { start: PAGE, end: 4 * PAGE }));
+        assert_eq!(overtaken.end(FILE, RequestId(3)), Some(surely(1, 4)));
+
+        overtaken.begin(FILE, waiting(4, 0..4 * PAGE));
+        note_read(&mut overtaken, FILE, 0..2 * PAGE);
+        overtaken.note_taken(FILE);
+        note_read(&mut overtaken, FILE, PAGE..2 * PAGE);
+        assert_eq!(overtaken.end(FILE, RequestId(4)), Some(surely(1, 2)), "all were gone once");
         assert!(overtaken.waiting.is_empty());
     }
 
@@ -315,19 +380,25 @@ mod tests {
         taken.note(0..2 * PAGE, 1, now);
         taken.note(6 * PAGE..7 * PAGE, 2, now);
         taken.note(PAGE..2 * PAGE, 3, now);
-        let span = |start, end| Some(PageSpan { start: start * PAGE, end: end * PAGE });
-        assert_eq!(taken.of(&pages_of(100..9 * PAGE), now), span(0, 7));
-        assert_eq!(taken.of(&pages_of(2 * PAGE..6 * PAGE), now), None);
-        taken.void(&(6 * PAGE..7 * PAGE));
-        assert_eq!(taken.of(&pages_of(100..9 * PAGE), now), span(0, 2));
-        taken.void(&(0..PAGE));
-        assert_eq!(taken.of(&pages_of(100..9 * PAGE), now), span(1, 2));
-        assert_eq!(taken.of(&pages_of(PAGE..PAGE + 1), now + ON_ITS_WAY_MAX), None);
+        let of = |taken: &Taken, range| taken.of(&pages_of(range), now, false);
+        assert_eq!(of(&taken, 100..9 * PAGE), surely(0, 7));
+        assert_eq!(of(&taken, 2 * PAGE..6 * PAGE), Reread::NONE);
+        let perhaps = Reread { surely: None, perhaps: surely(0, 7).surely };
+        assert_eq!(taken.of(&pages_of(100..9 * PAGE), now, true), perhaps, "all is going");
+        taken.drops.push(Drop { pages: 0..PAGE, number: 3, is_read: false, rounds: 0 });
+        let perhaps = surely(0, 2).surely;
+        assert_eq!(of(&taken, 100..9 * PAGE), Reread { perhaps, ..surely(1, 7) }, "the first page is going");
+        taken.drops.clear();
+        taken.void(&(0..2 * PAGE), 3);
+        assert_eq!(of(&taken, 100..9 * PAGE), surely(1, 7), "it was read at 3");
+        taken.void(&(6 * PAGE..7 * PAGE), u64::MAX);
+        assert_eq!(of(&taken, 100..9 * PAGE), surely(1, 2));
+        assert_eq!(taken.of(&pages_of(PAGE..PAGE + 1), now + ON_ITS_WAY_MAX, false), Reread::NONE);
 
         for page in 0..2 * READS_MAX as u64 {
             taken.note(page * PAGE..(page + 1) * PAGE, 4, now);
         }
         assert_eq!(taken.reads.len(), READS_MAX);
-        assert_eq!(taken.of(&pages_of(0..PAGE), now), None, "of so many the first");
+        assert_eq!(of(&taken, 0..PAGE), Reread::NONE, "of so many the first");
     }
 }

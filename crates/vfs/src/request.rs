@@ -433,6 +433,26 @@ impl PageSpan {
     }
 }
 
+/// Pages of a cached write that the kernel has read since it filled them, or may have: they may show what was there before. What lies between two of them is
+/// not locked for the write either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reread {
+    /// They are there, or were dropped for want of memory: no lock of the write's keeps them.
+    pub surely: Option<PageSpan>,
+    /// They are there, or the write has locked what the kernel has filled in their place.
+    pub perhaps: Option<PageSpan>,
+}
+
+impl Reread {
+    /// None.
+    pub const NONE: Self = Self { surely: None, perhaps: None };
+
+    /// Whether there are any.
+    pub fn is_some(self) -> bool {
+        self != Self::NONE
+    }
+}
+
 /// An answer.
 #[derive(Debug)]
 pub enum Reply {
@@ -462,9 +482,8 @@ pub enum Reply {
         len: u32,
         /// Where they went, if not where the kernel thought.
         moved_to: Option<u64>,
-        /// Of a write through the kernel's pages that waited: which of those that it writes, as the kernel believes, the kernel has read
-        /// since it came. They may show what was there before, and no lock of the write's keeps them.
-        reread: Option<PageSpan>,
+        /// Of a write through the kernel's pages: which of those that it writes, as the kernel believes, have been read since.
+        reread: Reread,
         /// Where the kernel may have pages that show what was there before.
         shield: Option<Shield>,
     },

@@ -19,7 +19,7 @@ use types::Ino;
 use crate::core::Core;
 use crate::known::Known;
 use crate::outputs::Clock;
-use crate::request::{Reply, Shield};
+use crate::request::{Reply, Reread, Shield};
 use crate::wait::{Progress, Try};
 
 /// The shields that are up. Mostly none.
@@ -169,7 +169,7 @@ impl Core {
             let bytes = &data[(part.start - offset) as usize..(part.end - offset) as usize];
             self.try_write(ino, part.start, bytes, false, progress)?;
         }
-        Ok(Reply::Written { len: data.len() as u32, moved_to: None, reread: None, shield: None })
+        Ok(Reply::Written { len: data.len() as u32, moved_to: None, reread: Reread::NONE, shield: None })
     }
 }
 

@@ -4,7 +4,7 @@ use meta::{FsError, Inode, OpReply};
 use types::{Account, BatchSeq, Ino, Micros, OpSeq, ResourceId};
 use wire::{ByteLock, FetchWhat, Want};
 
-use crate::request::{PageSpan, Reply, Request, Shield};
+use crate::request::{Reply, Request, Reread, Shield};
 
 /// What a parked request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +92,7 @@ pub struct Progress {
     /// What it changed behind the kernel's pages, until it is answered.
     pub shield: Option<Shield>,
     /// What the kernel has read since of the pages that it writes.
-    pub reread: Option<PageSpan>,
+    pub reread: Reread,
     /// Whether what was stored through mappings before it came is written back.
     pub written_back: bool,
     /// Whether it was counted as a search in a cache.
@@ -171,7 +171,7 @@ impl Progress {
             copy_tries: 0,
             copy_flushed: false,
             shield: None,
-            reread: None,
+            reread: Reread::NONE,
             written_back: false,
             is_counted: false,
             killed_privileges: false,

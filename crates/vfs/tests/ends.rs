@@ -297,8 +297,8 @@ fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
     let told = rig.reply_to(asked).unwrap();
     let end = rig.core.outdated(&told).unwrap();
     assert_eq!(rig.core.end_now(end), Some(20));
-    assert_eq!(rig.core.attr_now(end).map(|attr| attr.size), Some(20));
+    assert_eq!(rig.core.attr_now(end, None).map(|attr| attr.size), Some(20));
     // Of a read nothing is told: its answer stands under a right to the content.
     let met = Outdated { told: None, ..end };
-    assert_eq!((rig.core.end_now(met), rig.core.attr_now(met)), (None, None));
+    assert_eq!((rig.core.end_now(met), rig.core.attr_now(met, None)), (None, None));
 }

@@ -98,7 +98,7 @@ fn an_answer_with_other_permissions_waits_until_the_kernel_has_them() {
     rig.give_back();
     let told = rig.stat(0o750);
     assert!(rig.core.outdated(&told).is_some());
-    assert_eq!(rig.core.attr_now(of).map(|attr| attr.mode & 0o7777), Some(0o750));
+    assert_eq!(rig.core.attr_now(of, None).map(|attr| attr.mode & 0o7777), Some(0o750));
     assert!(!rig.see(of, 0o755) && rig.see(of, 0o750));
     assert_eq!(rig.core.outdated(&told), None);
 

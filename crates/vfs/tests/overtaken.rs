@@ -9,7 +9,7 @@ mod common;
 use common::{CLOCK, attr, content, member};
 use meta::FileKind;
 use types::{Ino, LockMode, ResourceId};
-use vfs::{Core, Output, PageSpan, Reply, Request, RequestId, WriteData};
+use vfs::{Core, Output, PageSpan, Reply, Request, RequestId, Reread, WriteData};
 use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
 
 const FILE: Ino = Ino(50);
@@ -75,7 +75,7 @@ impl Rig {
     fn reread(mut self) -> Option<PageSpan> {
         self.grant(Want::Write { ino: FILE }, LockMode::Ex);
         match self.replies.pop() {
-            Some((WRITE, Reply::Written { reread, .. })) => reread,
+            Some((WRITE, Reply::Written { reread: Reread { surely, perhaps: None }, .. })) => surely,
             other => panic!("{other:?}"),
         }
     }

@@ -128,14 +128,14 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
         done: Box::new(move |job| _ = done_sender.send(job)),
         raised: Box::new(|_| ()),
         reaches: Box::new(|_| false),
-        catch_up: Box::new(|_| ()),
+        catch_up: Box::new(|_| true),
         taken: Box::new(|_, _| ()),
         lull: Box::new(|_, _| ()),
         lowered: Box::new(|_| ()),
         unshielded: Box::new(|_| ()),
         drops: Drops {
-            begin: Box::new(|_, _| None),
-            end: Box::new(|_, _, _| false),
+            begin: Box::new(|_, _| 0),
+            end: Box::new(|_, _, _| None),
             for_write: Box::new(|_, _| ()),
         },
         abort: Box::new(move || _ = abort_sender.send(())),
@@ -436,22 +436,30 @@ fn pages_are_taken_back_before_a_write_is_answered_but_do_not_hang_it() {
         Box::new(move || _ = sender.send(kernel.begun()))
     };
     let later = PageSpan { start: 5, end: 105 };
-    bench.invalidator.pages(Ino(3), &spans, answer(sender.clone(), bench.kernel.clone()), &[later]);
+    let first = |surely| First { surely, perhaps: None };
+    bench.invalidator.pages(Ino(3), first(&spans), answer(sender.clone(), bench.kernel.clone()), &[later]);
     assert_eq!(receiver.recv_timeout(LONG).unwrap(), ["inode 3 0 4096", "inode 3 12288 8192"]);
     bench.kernel.wait_for("inode 3 5 100");
 
     bench.kernel.block("inode 4 0 4096");
-    bench.invalidator.pages(Ino(4), &spans[..1], answer(sender.clone(), bench.kernel.clone()), &[]);
+    bench.invalidator.pages(Ino(4), first(&spans[..1]), answer(sender.clone(), bench.kernel.clone()), &[]);
     receiver.recv_timeout(LONG).unwrap();
     bench.pass(1);
     bench.kernel.unblock("inode 4 0 4096");
+
+    bench.kernel.block("inode 6 12288 8192");
+    let perhaps = First { surely: &spans[..1], perhaps: Some(spans[1]) };
+    bench.invalidator.pages(Ino(6), perhaps, answer(sender.clone(), bench.kernel.clone()), &[]);
+    let begun = receiver.recv_timeout(LONG).unwrap();
+    assert_eq!(begun[begun.len() - 2..], ["inode 6 0 4096", "inode 6 12288 8192"]);
+    bench.kernel.unblock("inode 6 12288 8192");
 
     // Nor do other pages, though as many are stuck as may be.
     for ino in 10..20 {
         bench.kernel.block(&format!("inode {ino} 0 1"));
         bench.invalidator.range(Ino(ino), 0, 1, None);
     }
-    bench.invalidator.pages(Ino(5), &spans[..1], answer(sender, bench.kernel.clone()), &[]);
+    bench.invalidator.pages(Ino(5), first(&spans[..1]), answer(sender, bench.kernel.clone()), &[]);
     let begun = receiver.recv_timeout(LONG).unwrap();
     assert!(begun.iter().any(|call| call == "inode 5 0 4096"), "{begun:?}");
     (10..20).for_each(|ino| bench.kernel.unblock(&format!("inode {ino} 0 1")));

@@ -3,7 +3,7 @@
 use super::*;
 use meta::FileKind;
 use types::Timespec;
-use vfs::{Attr, Entry, HandleId, Keep, Opened, ReadJob};
+use vfs::{Attr, Entry, HandleId, Keep, Opened, ReadJob, Reread};
 use wire::{LockKind, LockOwner};
 
 fn attr(ino: u64) -> Attr {
@@ -66,7 +66,7 @@ fn replies_that_say_all() {
     assert_answers(plain, Reply::Data(b"abc".to_vec()), Answer::Data(b"abc".to_vec()));
     assert_answers(
         write_shape(),
-        Reply::Written { len: 9, moved_to: Some(1), reread: None, shield: None },
+        Reply::Written { len: 9, moved_to: Some(1), reread: Reread::NONE, shield: None },
         Answer::Written(9),
     );
     assert_answers(plain, Reply::Offset(12), Answer::Offset(12));

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -111,6 +111,87 @@ fn a_file_that_another_node_cut_shows_no_zeros_behind_its_end() {
 }
 
 const CUTS: usize = 200;
+
+/// Goal: what is written behind an end that another node has just made is there, although the kernel is told of that end meanwhile, and cuts pages
+/// there. Method: after each cut a process of the other node reads, looks at the file or links it while another writes behind the new end and
+/// before the old one. Of what was written in the page of the new end, half was lost for good where the kernel took that end without the lock of the file.
+#[test]
+fn what_is_written_behind_an_end_that_another_node_made_stays() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    let ask: [(&str, fn(&File, &Path)); 4] = [
+        ("read", |file, _| _ = file.read_at(&mut [0; 100], 0).expect("read")),
+        ("lseek", |file, _| _ = (&mut &*file).seek(SeekFrom::End(0)).expect("sought")),
+        ("stat", |_, path| _ = fs::metadata(path).expect("there")),
+        ("link", |_, path| {
+            let link = path.with_extension("link");
+            fs::hard_link(path, &link).expect("linked");
+            fs::remove_file(link).expect("removed");
+        }),
+    ];
+    for (asks, ask) in ask {
+        for (offset, len) in [(200, 100), (0, 8192)] {
+            let lost = write_behind_cuts(&mounts.each_ref().map(|mount| mount.path("cut")), ask, offset, len);
+            assert!(
+                lost.is_empty(),
+                "lost in rounds {lost:?}: {len} bytes written at {offset} beside {asks}"
+            );
+        }
+    }
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+/// The rounds after which either node reads something else than was written last.
+fn write_behind_cuts(paths: &[PathBuf; 2], ask: fn(&File, &Path), offset: usize, len: usize) -> Vec<usize> {
+    const LONG: usize = 13_000;
+    const SHORT: usize = 100;
+    let cut = File::options().read(true).write(true).create(true).truncate(true).open(&paths[1]);
+    let cut = cut.expect("made");
+    let writer = File::options().write(true).open(&paths[0]).expect("opened");
+    let reader = File::open(&paths[0]).expect("opened");
+    let turn = Barrier::new(3);
+    let mut lost = Vec::new();
+    let byte = |round: usize| b'a' + (round % 20) as u8;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..CUTS / 2 {
+                turn.wait();
+                ask(&reader, &paths[0]);
+                turn.wait();
+            }
+        });
+        scope.spawn(|| {
+            for round in 0..CUTS / 2 {
+                turn.wait();
+                writer.write_all_at(&vec![byte(round); len], offset as u64).expect("written");
+                turn.wait();
+            }
+        });
+        for round in 0..CUTS / 2 {
+            cut.write_all_at(&[b'x'; LONG], 0).expect("written");
+            assert_eq!(reader.read_at(&mut vec![0; 2 * LONG], 0).expect("read"), LONG);
+            cut.set_len(SHORT as u64).expect("cut");
+            turn.wait();
+            turn.wait();
+            let mut expected = vec![b'x'; SHORT];
+            expected.resize((offset + len).max(SHORT), 0);
+            expected[offset..offset + len].fill(byte(round));
+            if [&cut, &reader].map(|file| content_of(file, 2 * LONG)) != [expected.clone(), expected] {
+                lost.push(round);
+            }
+        }
+    });
+    lost
+}
+
+fn content_of(file: &File, len_max: usize) -> Vec<u8> {
+    let mut content = vec![0; len_max];
+    let len = file.read_at(&mut content, 0).expect("read");
+    content.truncate(len);
+    content
+}
 
 /// Goal: of a log that one node cuts short again and again while another appends to it, no process of either reads zeros where a
 /// record was cut off or is about to come, and nobody waits for long. Method: reads of the whole of it, each checked record by
