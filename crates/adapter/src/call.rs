@@ -32,6 +32,8 @@ pub(crate) struct Call {
     pid: u32,
     /// Whether no limits of accounts bind who asks: root, as with quotas everywhere.
     pub is_exempt: bool,
+    /// Whether it asks for attributes by an open file, as lseek does.
+    pub is_by_handle: bool,
     kind: FuseKind,
     operation: Option<OperationKind>,
     arrived: Instant,
@@ -66,6 +68,7 @@ impl Call {
             before: Before::default(),
             making: None,
             pid,
+            is_by_handle: false,
             is_exempt: uid == 0,
             kind,
             operation: None,

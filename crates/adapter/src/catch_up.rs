@@ -409,9 +409,10 @@ impl Asking {
 /// Whether who waits for an answer holds the lock of the file meanwhile.
 pub(crate) fn holds_lock(asker: Asker) -> bool {
     match asker {
-        Asker::Other | Asker::Thread(0) => false,
+        Asker::Other => false,
         Asker::Holder => true,
-        Asker::Thread(thread) => in_call(thread, linux::SEEKING_CALLS) == InCall::It,
+        // Who is not in sight may be told where to write by this.
+        Asker::Thread(thread) => in_call(thread, linux::SEEKING_CALLS) != InCall::Other,
     }
 }
 

@@ -73,18 +73,12 @@ pub struct Before {
     pub shield: Option<Shield>,
     /// It must have of an inode what there is.
     pub catch_up: Option<Outdated>,
-    /// It must not take the end of this file from the answer, unless who waits for it holds the lock of the file.
-    pub keeps_end: Option<(Ino, Asker)>,
 }
 
 impl Before {
     /// Whether it may be answered as it is.
     pub fn is_nothing(&self) -> bool {
-        self.drop.is_none()
-            && self.raise.is_none()
-            && self.shield.is_none()
-            && self.catch_up.is_none()
-            && self.keeps_end.is_none()
+        self.drop.is_none() && self.raise.is_none() && self.shield.is_none() && self.catch_up.is_none()
     }
 }
 
@@ -176,7 +170,7 @@ impl Invalidator {
 
     /// Sees to what comes before an answer, then calls `then`. Never blocks.
     pub fn prepare(&self, before: Before, then: Box<dyn FnOnce() + Send>) {
-        let Before { drop, raise, shield, catch_up, keeps_end } = before;
+        let Before { drop, raise, shield, catch_up } = before;
         let drop = drop.map(|(parent, name)| Step::Order(Invalidation::Drop { parent, name }));
         // First: having taken an earlier end, the kernel zeroes the rest of its page.
         let raise = raise.into_iter().flat_map(|end| [Step::Lowered(end.ino), Step::End(end)]);
@@ -184,8 +178,7 @@ impl Invalidator {
             let Shield { ino, offset, len, .. } = shield;
             [Step::Range { ino, offset, len }, Step::Unshielded(shield)]
         });
-        let last = catch_up.map(Step::CatchUp).into_iter().chain(keeps_end.map(Step::KeepsEnd));
-        let steps = drop.into_iter().chain(raise).chain(shield).chain(last).collect();
+        let steps = drop.into_iter().chain(raise).chain(shield).chain(catch_up.map(Step::CatchUp)).collect();
         self.shared.submit(steps, Done::Call(Some(then)));
     }
 
@@ -313,8 +306,6 @@ enum Step {
     End(LaterEnd),
     /// Nothing: the kernel is made to ask for what it has otherwise.
     CatchUp(Outdated),
-    /// Attributes that are on their way, unless who waits for them holds the lock of the file.
-    KeepsEnd((Ino, Asker)),
     /// Nothing: what it was made to ask is waited for.
     Lowered(Ino),
     /// Nothing: the pages behind a shield have been taken back.
@@ -367,7 +358,7 @@ impl Step {
             // It ends by itself, and the write that it is for may be what all other calls wait for.
             Self::Soon { .. } => CallKind::Prompt,
             // It ends by itself, and those that wait for reads may wait for it: a read that met an earlier end is answered after it.
-            Self::CatchUp(_) | Self::KeepsEnd(_) => CallKind::Prompt,
+            Self::CatchUp(_) => CallKind::Prompt,
             Self::Order(
                 Invalidation::Pages { .. }
                 | Invalidation::Drop { .. }
@@ -670,7 +661,6 @@ impl Shared {
             }
             Step::Lowered(ino) => return (self.hooks.lowered)(*ino),
             Step::Unshielded(shield) => return (self.hooks.unshielded)(*shield),
-            Step::KeepsEnd((ino, asker)) => return self.keep_end(*ino, *asker),
             Step::CatchUp(of) => return self.catch_up(*of),
         };
         self.count(kind, begun, &result);

@@ -81,10 +81,10 @@ pub(crate) const TRUNCATING_CALLS: &[u32] = &[45, 46, 56, 437];
 )))]
 pub(crate) const TRUNCATING_CALLS: &[u32] = &[];
 
-/// lseek, which holds the lock of the file while it asks: linux:arch/x86/entry/syscalls/syscall_64.tbl. In programs of 32 bits that number is creat, which
-/// asks for no attributes.
+/// lseek, which holds the lock of the file while it asks: linux:arch/x86/entry/syscalls/syscall_64.tbl; and _llseek of programs of 32 bits:
+/// syscall_32.tbl there. None of the other table under these numbers asks for attributes by an open file.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const SEEKING_CALLS: &[u32] = &[8];
+pub(crate) const SEEKING_CALLS: &[u32] = &[8, 140];
 /// lseek: linux:include/uapi/asm-generic/unistd.h.
 #[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "loongarch64"))]
 pub(crate) const SEEKING_CALLS: &[u32] = &[62];

@@ -109,7 +109,7 @@ impl<D: Driver> Server<D> {
 impl<D: Driver + 'static> Handler for Server<D> {
     fn handle(&self, request: fuse::Request<'_>, reply: fuse::Reply) {
         let driver = &*self.driver;
-        let call = Call::new(reply, request.header.pid, request.header.uid);
+        let mut call = Call::new(reply, request.header.pid, request.header.uid);
         driver.metrics().fuse_requests.add(call.kind(), 1);
         if call.reply.transport() == Transport::Ring {
             driver.metrics().fuse_ring_requests.add(1);
@@ -121,6 +121,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
                 return call.finish_malformed(driver.metrics());
             }
         };
+        call.is_by_handle = matches!(operation, Operation::Getattr { fh: Some(_) });
         if let (Operation::Getattr { .. } | Operation::Setattr(_), Some(catch_up)) =
             (&operation, driver.catch_up())
         {
@@ -388,18 +389,14 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
         _ => {
             let asker = match call.kind() {
                 FuseKind::Link => Asker::Holder,
-                FuseKind::Getattr | FuseKind::Statx => Asker::Thread(call.pid()),
+                _ if call.is_by_handle => Asker::Thread(call.pid()),
                 _ => Asker::Other,
             };
-            let catch_up_first = core.outdated(reply).map(|of| Outdated { asker, ..of });
-            let is_left = catch_up_first.is_none_or(|of| !of.end);
-            let keeps_end = core.earlier_end_told(reply).filter(|_| is_left).map(|ino| (ino, asker));
             call.before = Before {
                 drop: core.seat_before(reply),
-                catch_up: catch_up_first,
+                catch_up: core.outdated(reply).map(|of| Outdated { asker, ..of }),
                 raise: core.later_end(reply),
                 shield: None,
-                keeps_end,
             };
             // What is to be brought up to date may be waiting for this.
             if catch_up.is_some_and(|catch_up| catch_up.is_looking(call.pid())) {

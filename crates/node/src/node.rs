@@ -522,6 +522,9 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     }
 }
 
+/// How long the kernel may take to act on the answer to a READ.
+const READ_BRINGS_END: Duration = Duration::from_millis(2);
+
 /// Brings the kernel to what there is of an inode. Returns whether it may take from the answer that waits for this what it has not.
 fn bring(shell: &Shell, of: Outdated) -> bool {
     let Some(catch_up) = shell.catch_up.get() else {
@@ -530,13 +533,25 @@ fn bring(shell: &Shell, of: Outdated) -> bool {
     };
     let is_current = |seen| shell.call_core(|core, _| core.is_current(of, seen));
     let may_fill = || shell.with_core(|core, _| core.may_fill_pages(of.ino));
-    match catch_up.bring(of, is_current, may_fill) {
-        Some(seen) => {
-            shell.call_core(|core, clock| core.seen(clock, of, seen));
-            true
-        }
-        None => of.told.is_none() || !of.end || !may_fill(),
+    if let Some(seen) = catch_up.bring(of, is_current, may_fill) {
+        shell.call_core(|core, clock| core.seen(clock, of, seen));
+        return true;
     }
+    if of.told.is_none() || !of.end || !may_fill() {
+        return true;
+    }
+    if of.permissions {
+        // These can be told without the end.
+        let of = Outdated { end: false, ..of };
+        if let Some(seen) =
+            catch_up.bring(of, |seen| shell.call_core(|core, _| core.is_current(of, seen)), may_fill)
+        {
+            shell.call_core(|core, clock| core.seen(clock, of, seen));
+        }
+    }
+    // A read that is answered about now may bring it the end: what makes it drop one answer makes it drop all.
+    std::thread::sleep(READ_BRINGS_END);
+    catch_up.size(of.ino, of.generation).is_some_and(|size| of.told.is_some_and(|told| size <= told.size))
 }
 
 fn drops(shell: &Arc<Shell>) -> Drops {

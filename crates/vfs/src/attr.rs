@@ -46,6 +46,7 @@ impl Core {
         };
         let found = self.entry_attr(parent, cookie, ino)?;
         let (attr, keep_attr) = self.with_links(found, Some(parent))?;
+        self.need_end(&attr)?;
         self.metrics.operations_local.add(OperationKind::Lookup, 1);
         if let Some(known) = self.known.get_mut(&ino).filter(|known| known.lookups > 0) {
             known.naming = Naming::Again;
@@ -177,6 +178,7 @@ impl Core {
     /// An entry of an inode without a name.
     pub(crate) fn own_entry(&mut self, ino: Ino, progress: &mut Progress) -> Try<Entry> {
         let (attr, keep_attr) = self.attr_of(ino, progress)?;
+        self.need_end(&attr)?;
         self.note_entry_told(&attr);
         let known = self.known.note(ino);
         // What is taken back while the kernel makes an inode of the answer finds none, and would be kept.
@@ -239,6 +241,7 @@ impl Core {
     fn tell_attr(&mut self, found: (Attr, Keep)) -> Try<Reply> {
         let ino = found.0.ino;
         let (attr, keep) = self.with_links(found, None)?;
+        self.need_end(&attr)?;
         self.metrics.operations_local.add(OperationKind::Getattr, 1);
         self.note_told(&attr);
         if keep == Keep::Yes {

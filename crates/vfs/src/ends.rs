@@ -22,6 +22,7 @@ use crate::known::{Known, Naming};
 use crate::lately::Lately;
 use crate::outputs::Clock;
 use crate::request::{Attr, Reply};
+use crate::wait::Try;
 
 /// An end to bring the kernel to before an answer is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub enum Asker {
     Other,
     /// Somebody who holds it until he has the answer.
     Holder,
-    /// A thread that does if it is in lseek(2).
+    /// A thread that asks by an open file, and holds it if it is in lseek(2), not if it reads past the end.
     Thread(u32),
 }
 
@@ -97,6 +98,8 @@ struct Bounds {
     sure: u64,
     /// It has no more, but for what is being raised.
     most: u64,
+    /// The end that it was seen to have last, if it was told of no later one since and has moved none itself.
+    seen: Option<u64>,
     /// The end of the file that a read met last.
     met: u64,
     /// How many answers wait for it to be raised.
@@ -151,6 +154,7 @@ impl End {
         if self.bounds.is_some() || end > self.last {
             let bounds = self.bounds_mut();
             bounds.most = bounds.most.max(end);
+            bounds.seen = bounds.seen.filter(|seen| *seen >= end);
         }
         self.last = self.last.max(end);
         self.moved = Lately::at(now);
@@ -287,7 +291,26 @@ impl Core {
 
     /// Whether the kernel would move an end if it were told of these attributes.
     pub(crate) fn moves_end(&self, attr: &Attr) -> bool {
-        self.later_end_of(attr).is_some() || self.tells_earlier_end(attr)
+        self.later_end_of(attr).is_some() || self.tells_earlier_end(attr) || self.is_end_elsewhere(attr)
+    }
+
+    /// Whether these attributes tell of an earlier end than the kernel may have, which is another node's to say, while the kernel may fill pages here.
+    fn is_end_elsewhere(&self, attr: &Attr) -> bool {
+        let known = self.known.get(&attr.ino).filter(|_| attr.kind == FileKind::File);
+        let may_have_later = |known: &Known| {
+            let Bounds { most, seen, .. } = known.end.bounds();
+            most.min(seen.unwrap_or(most)) > attr.size
+        };
+        known.is_some_and(may_have_later) && self.may_fill_pages(attr.ino) && !self.shows_content(attr.ino)
+    }
+
+    /// Waits until the end that these attributes tell of may be told: an earlier one is given to a kernel that may fill pages with all that is done for it, and
+    /// that takes to hold the content.
+    pub(crate) fn need_end(&mut self, attr: &Attr) -> Try<()> {
+        match self.is_end_elsewhere(attr) {
+            true => self.need_content(attr.ino, LockMode::Pr).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// What names the end that the kernel has of a file, whatever it is; `None` if it is not open here.
@@ -331,37 +354,34 @@ impl Core {
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino)
             && known.end.bounds().raising == 0
-            && !known.end.moved.is_within(TOLD_WITHIN, now)
         {
-            known.end.bounds_mut().most = end;
+            let is_settled = !known.end.moved.is_within(TOLD_WITHIN, now);
+            let bounds = known.end.bounds_mut();
+            bounds.seen = Some(end);
+            if is_settled {
+                bounds.most = end;
+            }
         }
     }
 
     /// Attributes for a kernel that is made to ask: it has READs to wait for until it is answered,
-    /// so nothing may be waited for here. Those that were told if none are here, with what was told last. With `end`, if given.
+    /// so nothing may be waited for here. Those that were told if none are here, with what was told last. With `end`, if given: the one that the kernel has.
     pub fn attr_now(&mut self, of: Outdated, end: Option<u64>) -> Option<Attr> {
         let attr = self.attr_here(of.ino).map(|(attr, _)| attr).or_else(|| self.told_last(of))?;
-        let attr = Attr { size: end.unwrap_or(attr.size), ..attr };
-        self.note_told(&attr);
-        Some(attr)
+        let Some(size) = end else {
+            self.note_told(&attr);
+            return Some(attr);
+        };
+        // It has moved on since.
+        let is_old = self.last_end(of.ino).is_none_or(|last| last > size);
+        let attr = Attr { size, ..attr };
+        self.note_permissions(&attr);
+        Some(attr).filter(|_| !is_old)
     }
 
     /// Whether the kernel may be about to fill pages of a file for a write that nobody here has heard of. Appends fill none.
     pub fn may_fill_pages(&self, ino: Ino) -> bool {
         self.known.get(&ino).is_some_and(|known| known.uses().writers > known.uses().appenders)
-    }
-
-    /// The file of which `reply` tells an earlier end than the kernel may have, without anything being done about that, while somebody
-    /// may write through pages of it here.
-    pub fn earlier_end_told(&self, reply: &Reply) -> Option<Ino> {
-        let attr = match reply {
-            Reply::Attr(attr, _) => attr,
-            Reply::Entry(entry) => &entry.attr,
-            _ => return None,
-        };
-        let Known { end, .. } = self.known.get(&attr.ino).filter(|known| known.is_written())?;
-        let is_told = attr.kind == FileKind::File && end.bounds().most > attr.size;
-        (is_told && self.may_fill_pages(attr.ino)).then_some(attr.ino)
     }
 
     /// An answer may be given after one that was made later, and told of more.

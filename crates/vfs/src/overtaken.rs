@@ -8,8 +8,9 @@
 //! - One that came after the WRITE ([`Waiting`]): the kernel sends none for a page that is locked. Only the last pages of a WRITE are ever locked, so
 //!   whatever lies between two pages that were read is not.
 //! - One that came before it, after pages of the file were taken back ([`Taken`]). The kernel makes one such write of a file at a time, from the filling
-//!   to the answer, so only the first WRITE after that can have been filled before. What was read since, and not taken back again, is here and up to
-//!   date, unless the kernel has dropped it for want of memory; who waits for it does so for a moment only.
+//!   to the answer, so only the first WRITE after that can have been filled before. What was read since, and not taken back again, is there and up to
+//!   date, unless the kernel has dropped it by itself, or is just being taken back: then the write may have locked what it has filled instead. So the answer waits
+//!   for no more than such a call takes where nobody has the page locked.
 
 use std::ops::Range;
 
@@ -84,20 +85,11 @@ impl Taken {
             .collect();
     }
 
-    /// What a write of `pages` that comes now may have been overtaken by. What is being taken back may be there still, or the write has locked what is there
-    /// instead. `is_going`: so is all.
-    fn of(&self, pages: &Range<u64>, now: Micros, is_going: bool) -> Reread {
-        let mut reread = Reread::NONE;
-        if now >= self.read_at + ON_ITS_WAY_MAX {
-            return reread;
-        }
-        for (read, _) in &self.reads {
-            let Some(part) = common(read, pages) else { continue };
-            let is_unsure = is_going || self.drops.iter().any(|drop| common(&drop.pages, read).is_some());
-            let list = if is_unsure { &mut reread.perhaps } else { &mut reread.surely };
-            *list = Some(list.map_or(part, |other| other.hull(part)));
-        }
-        reread
+    /// What a write of `pages` that comes now may have been overtaken by.
+    fn of(&self, pages: &Range<u64>, now: Micros) -> Reread {
+        let is_late = now >= self.read_at + ON_ITS_WAY_MAX;
+        let parts = self.reads.iter().filter(|_| !is_late).filter_map(|(read, _)| common(read, pages));
+        Reread { surely: None, perhaps: parts.reduce(PageSpan::hull) }
     }
 }
 
@@ -229,9 +221,8 @@ impl Core {
             self.overtaken.void(ino, range);
             return Reread::NONE;
         }
-        let is_going = self.is_taking_pages(ino);
         let taken = self.overtaken.taken.get(&ino);
-        taken.map_or(Reread::NONE, |taken| taken.of(&pages_of(range), self.clock.now, is_going))
+        taken.map_or(Reread::NONE, |taken| taken.of(&pages_of(range), self.clock.now))
     }
 
     /// A request is here, or answered, that the kernel makes under the lock of a file: pages that it fills for a write are filled after that.
@@ -341,6 +332,10 @@ mod tests {
         Reread { surely: Some(PageSpan { start: start * PAGE, end: end * PAGE }), perhaps: None }
     }
 
+    fn perhaps(start: u64, end: u64) -> Reread {
+        Reread { surely: None, perhaps: surely(start, end).surely }
+    }
+
     fn note_read(overtaken: &mut Overtaken, ino: Ino, range: Range<u64>) {
         overtaken.note_read(ino, range, 0, Micros(0));
     }
@@ -380,20 +375,14 @@ mod tests {
         taken.note(0..2 * PAGE, 1, now);
         taken.note(6 * PAGE..7 * PAGE, 2, now);
         taken.note(PAGE..2 * PAGE, 3, now);
-        let of = |taken: &Taken, range| taken.of(&pages_of(range), now, false);
-        assert_eq!(of(&taken, 100..9 * PAGE), surely(0, 7));
+        let of = |taken: &Taken, range| taken.of(&pages_of(range), now);
+        assert_eq!(of(&taken, 100..9 * PAGE), perhaps(0, 7));
         assert_eq!(of(&taken, 2 * PAGE..6 * PAGE), Reread::NONE);
-        let perhaps = Reread { surely: None, perhaps: surely(0, 7).surely };
-        assert_eq!(taken.of(&pages_of(100..9 * PAGE), now, true), perhaps, "all is going");
-        taken.drops.push(Drop { pages: 0..PAGE, number: 3, is_read: false, rounds: 0 });
-        let perhaps = surely(0, 2).surely;
-        assert_eq!(of(&taken, 100..9 * PAGE), Reread { perhaps, ..surely(1, 7) }, "the first page is going");
-        taken.drops.clear();
         taken.void(&(0..2 * PAGE), 3);
-        assert_eq!(of(&taken, 100..9 * PAGE), surely(1, 7), "it was read at 3");
+        assert_eq!(of(&taken, 100..9 * PAGE), perhaps(1, 7), "it was read at 3");
         taken.void(&(6 * PAGE..7 * PAGE), u64::MAX);
-        assert_eq!(of(&taken, 100..9 * PAGE), surely(1, 2));
-        assert_eq!(taken.of(&pages_of(PAGE..PAGE + 1), now + ON_ITS_WAY_MAX, false), Reread::NONE);
+        assert_eq!(of(&taken, 100..9 * PAGE), perhaps(1, 2));
+        assert_eq!(taken.of(&pages_of(PAGE..PAGE + 1), now + ON_ITS_WAY_MAX), Reread::NONE);
 
         for page in 0..2 * READS_MAX as u64 {
             taken.note(page * PAGE..(page + 1) * PAGE, 4, now);

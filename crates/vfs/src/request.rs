@@ -437,9 +437,9 @@ impl PageSpan {
 /// not locked for the write either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reread {
-    /// They are there, or were dropped for want of memory: no lock of the write's keeps them.
+    /// They were read since the write came: no lock of its keeps them.
     pub surely: Option<PageSpan>,
-    /// They are there, or the write has locked what the kernel has filled in their place.
+    /// They were read before. They are there, or the write has locked what the kernel has filled in their place.
     pub perhaps: Option<PageSpan>,
 }
 
