@@ -302,3 +302,40 @@ fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
     let met = Outdated { told: None, ..end };
     assert_eq!((rig.core.end_now(met), rig.core.attr_now(met, None)), (None, None));
 }
+
+/// Goal: who may write through pages is told of an earlier end that another node made with its content at hand, so that the kernel can be brought to
+/// that end under the file's lock; and once only, as long as the kernel has no later end again. Method: a file open for writing and one open for appending, whose end the
+/// master tells while another node has the content.
+#[test]
+fn who_may_fill_pages_is_told_of_an_earlier_end_with_the_content() {
+    for append in [false, true] {
+        let mut rig = Rig::new();
+        rig.open(OpenMode { write: true, append, ..OpenMode::default() }, 100);
+        rig.core.end_moved(FILE, 100);
+        rig.give_content_back();
+        let wants = |rig: &mut Rig, size| {
+            rig.now = rig.now + Micros(1_000);
+            let asked = rig.ask(Request::GetAttr { ino: FILE });
+            let mut wants = Vec::new();
+            while !rig.asked.is_empty() {
+                let is_content = matches!(rig.asked[0].1, Want::Write { .. });
+                let grants =
+                    if is_content { vec![grant_attr(), grant_content(size)] } else { vec![grant_attr()] };
+                wants.push(rig.answer(grants, Some(size).filter(|_| !is_content)));
+            }
+            let told = rig.reply_to(asked).unwrap();
+            let is_earlier = rig.core.outdated(&told).is_some_and(|of| of.end);
+            assert_eq!(size_and_keep(Some(told)).map(|(size, _)| size), Some(size));
+            (wants.contains(&Want::Write { ino: FILE }), is_earlier)
+        };
+        assert_eq!(wants(&mut rig, 20), (!append, !append));
+        if append {
+            continue;
+        }
+        rig.see_end(20);
+        rig.give_content_back();
+        assert_eq!(wants(&mut rig, 20), (false, false), "the kernel has it");
+        rig.core.end_moved(FILE, 200);
+        assert_eq!(wants(&mut rig, 20), (true, true), "it has another again");
+    }
+}

@@ -64,6 +64,12 @@ const ALL: &[Long] = &[
         environment: &[("HOLDFAST_STEPS", "20000"), ("HOLDFAST_SEEDS", "50")],
     },
     Long {
+        name: "pairs",
+        minutes: 10,
+        cargo: &["test", "--release", "-p", "holdfast", "--test", "differ", "--", "--ignored", "--nocapture"],
+        environment: &[("HOLDFAST_STEPS", "2000"), ("HOLDFAST_SEEDS", "5")],
+    },
+    Long {
         name: "locks",
         minutes: 6,
         cargo: &["test", "--release", "-p", "holdfast", "--test", "locks", "--", "--nocapture"],

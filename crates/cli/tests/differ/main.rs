@@ -15,6 +15,7 @@ mod lab;
 mod look;
 mod one_file;
 mod op;
+mod pairs;
 mod raw;
 mod tally;
 
@@ -24,6 +25,7 @@ use arena::Arena;
 use at_once::AtOnce;
 use differ::{Differ, End};
 use one_file::OneFile;
+use pairs::Pairs;
 
 #[test]
 fn random_operations_do_what_they_do_on_ext4() {
@@ -56,6 +58,18 @@ fn one_file_is_what_both_mounts_write_at_once() {
     run_seeds("one_file_is_what_both_mounts_write_at_once", |seed, end| {
         let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
         let steps = AtOnce::new(arena, seed).run(end)?;
+        println!("{steps} steps");
+        Ok(steps)
+    });
+}
+
+/// A long form: `cargo xtask long pairs`.
+#[test]
+#[ignore = "takes minutes"]
+fn two_operations_at_once_leave_what_either_order_does() {
+    run_seeds("two_operations_at_once_leave_what_either_order_does", |seed, end| {
+        let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
+        let steps = Pairs::new(arena, seed).run(end)?;
         println!("{steps} steps");
         Ok(steps)
     });
