@@ -1,8 +1,10 @@
 //! One file, and two operations on it at once, on one mount or on both, after a third on the other mount: what either order of the two leaves is there, on both
 //! mounts. Kernels keep pages and an end of their own of it, which the third has just made old.
 //!
-//! Nothing is stored through a mapping beside what makes the file shorter, and nothing is copied within the file: neither is done at one moment anywhere.
+//! Nothing is stored through a mapping beside what makes the file shorter or writes to the same bytes, and nothing is copied within the file: neither is done
+//! at one moment anywhere.
 
+use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -70,6 +72,23 @@ const OPS: [Op; 28] = [
 impl Op {
     fn makes_shorter(self) -> bool {
         matches!(self, Self::Truncate(_) | Self::OpenTruncated)
+    }
+
+    /// Where it changes bytes.
+    fn range(self) -> Range<usize> {
+        match self {
+            Self::Write(at, len) | Self::Direct(at, len) | Self::Store(at, len) => at..at + len,
+            Self::Punch(at, len) | Self::Zero(at, len) => at..at + len,
+            _ => 0..0,
+        }
+    }
+
+    /// Whether it may be done beside another as if each were done at one moment.
+    fn goes_with(self, other: Self) -> bool {
+        let (a, b) = (self.range(), other.range());
+        let is_store = |op| matches!(op, Self::Store(..));
+        let is_apart = a.end <= b.start || b.end <= a.start;
+        !is_store(self) && !is_store(other) || is_apart && !self.makes_shorter() && !other.makes_shorter()
     }
 
     /// What it leaves of these bytes.
@@ -189,9 +208,10 @@ impl Pairs {
             steps += 1;
             let mut draw = || OPS[self.rng.usize(..OPS.len())];
             let (before, pair) = (draw(), [draw(), draw()]);
-            let is_store = |op: &Op| matches!(op, Op::Store(..));
-            let shortens = before.makes_shorter() || pair.iter().any(|op| op.makes_shorter());
-            if matches!(before, Op::Store(..)) || pair.iter().any(is_store) && shortens {
+            if matches!(before, Op::Store(..))
+                || !pair[0].goes_with(pair[1])
+                || pair.iter().any(|op| !op.goes_with(before))
+            {
                 continue;
             }
             let second = self.rng.usize(..SITES);
