@@ -741,3 +741,35 @@ fn a_name_that_is_looked_up_again_outlives_its_expiry_unless_it_is_dropped_or_al
     );
     assert_eq!(leads_to_old_after(|notifier, _| _ = notifier.inc_epoch().unwrap()), Some(false));
 }
+
+/// A directory that a rename replaces, or a rmdir removes, as the kernel believes, is dead to it while somebody uses it: where another node has
+/// moved it meanwhile, it is found, and nothing in it.
+#[test]
+fn a_directory_that_is_taken_for_removed_is_never_entered_again() {
+    for is_renamed in [true, false] {
+        let Some(mounted) = mount_default() else { return };
+        for name in ["a", "e", "aside"] {
+            fs::create_dir(mounted.path(name)).unwrap();
+        }
+        mounted.fs.create_remote(mounted.fs.ino(ROOT_ID, "e"), "g");
+        // Or the kernel forgets it.
+        let open = File::open(mounted.path("e")).unwrap();
+        mounted
+            .fs
+            .park(|_, operation| matches!(operation, Operation::Rename { .. } | Operation::Rmdir { .. }));
+        let (a, e) = (mounted.path("a"), mounted.path("e"));
+        let client = call(move || if is_renamed { fs::rename(a, e) } else { fs::remove_dir(e) });
+        mounted.wait_parked(1);
+        mounted.fs.move_remote(ROOT_ID, "e", mounted.fs.ino(ROOT_ID, "aside"));
+        mounted.fs.make_dir_remote(ROOT_ID, "e");
+        mounted.fs.release_all();
+        client.join().unwrap();
+        assert!(fs::metadata(mounted.path("aside/e")).unwrap().is_dir());
+        let (found, requests) = mounted.requests_during(|| fs::metadata(mounted.path("aside/e/g")));
+        assert_eq!(found.unwrap_err().kind(), std::io::ErrorKind::NotFound, "renamed: {is_renamed}");
+        let is_asked = requests.iter().any(|(opcode, _)| *opcode == Opcode::Lookup);
+        assert!(!is_asked, "nobody is asked: {requests:?}");
+        assert_eq!(fs::read_dir(mounted.path("aside/e")).unwrap().count(), 0);
+        drop(open);
+    }
+}

@@ -45,7 +45,7 @@ fn who_removes_what_it_has_not_heard_of_may_have_it_open() {
             &mut rig,
             B,
             1,
-            Op::Rename { parent, name: old, new_parent, new_name, mode, target_open_here },
+            Op::Rename { parent, name: old, new_parent, new_name, mode, target_open_here, meant: Ino(0) },
         );
         let forget = told.iter().find_map(|output| match output {
             Output::Send { peer: A, message: FromMaster::Forget { seq, .. } } => Some(*seq),

@@ -220,6 +220,7 @@ fn a_rename_between_directories_ends_the_turns() {
         new_name: name(b"there"),
         mode: meta::ops::RenameMode::Replace,
         target_open_here: false,
+        meant: Ino(0),
     };
     let mut outputs =
         two.rig.tell(two.other, ToMaster::Ship { seq, acked: OpSeq(99), now, op, spent: Vec::new() });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chunk::{MemStore, SegmentStore, SyncPlan};
 use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
-use meta::Limits;
+use meta::{FsError, Limits};
 use obs::Metrics;
 use types::{Epoch, Ino, Micros, Timespec};
 use vfs::{
@@ -16,7 +16,7 @@ use vfs::{
 use wire::{FromMaster, ToMaster};
 
 use crate::coverage::Coverage;
-use crate::kernel::{Asked, Kernel, Pending};
+use crate::kernel::{Asked, Kernel, Pending, second_try};
 use crate::traffic::Traffic;
 
 mod at_once;
@@ -383,8 +383,16 @@ impl Cluster {
 
     /// A request and its answer.
     pub fn call(&mut self, index: usize, request: Request) -> Reply {
+        let second = second_try(&request);
         let id = self.submit(index, request);
-        self.wait(index, id)
+        match (self.wait(index, id), second) {
+            (Reply::Error(FsError::Stale), Some(second)) => {
+                self.kernel(index).asks_again(&second);
+                let id = self.submit(index, second);
+                self.wait(index, id)
+            }
+            (reply, _) => reply,
+        }
     }
 
     /// The kernel of a node.

@@ -3,8 +3,9 @@
 //! The check that matters: whatever is in here may be shown to a process at any moment without asking the
 //! node, so after each operation it must be true (ARCHITECTURE.md, invariant 2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use meta::FileKind;
 use types::Ino;
 use vfs::{Attr, Entry, Invalidation, Keep, Reply, Request, RequestId};
 
@@ -23,6 +24,10 @@ pub struct Kernel {
     pub lookups: BTreeMap<Ino, u64>,
     /// Stores through mappings that the node has not been told of, by inode and offset.
     pub stores: BTreeMap<Ino, BTreeMap<u64, u8>>,
+    /// Directories by the names under which it has them, whether or not it may go on to use these without asking.
+    pub seats: BTreeMap<(Ino, Vec<u8>), Ino>,
+    /// Directories that one of its processes removed or replaced, as it believes: it finds no name in them any more.
+    pub dead: BTreeSet<Ino>,
     /// Requests that the node has not answered, and what the kernel holds locked for them.
     pub pending: BTreeMap<RequestId, Pending>,
 }
@@ -83,6 +88,21 @@ pub struct Pending {
     settled: Option<Ino>,
 }
 
+/// The same removal or rename, for a second try.
+pub fn second_try(request: &Request) -> Option<Request> {
+    match request {
+        Request::Rmdir { parent, name } => Some(Request::Rmdir { parent: *parent, name: name.clone() }),
+        Request::Rename { parent, name, new_parent, new_name, mode } => Some(Request::Rename {
+            parent: *parent,
+            name: name.clone(),
+            new_parent: *new_parent,
+            new_name: new_name.clone(),
+            mode: *mode,
+        }),
+        _ => None,
+    }
+}
+
 impl Pending {
     /// What a request locks.
     pub fn of(request: &Request) -> Self {
@@ -128,8 +148,18 @@ impl Pending {
 impl Kernel {
     /// Takes in an entry that answers a lookup or a creation.
     pub fn entry(&mut self, parent: Ino, name: &[u8], entry: &Entry) {
-        *self.lookups.entry(entry.attr.ino).or_default() += 1;
+        let ino = entry.attr.ino;
+        *self.lookups.entry(ino).or_default() += 1;
         let key = (parent, name.to_vec());
+        self.seats.remove(&key);
+        if entry.attr.kind == FileKind::Directory {
+            assert!(
+                !self.dead.contains(&ino),
+                "the kernel takes directory {ino:?} for removed, which is there"
+            );
+            self.seats.retain(|_, seated| *seated != ino);
+            self.seats.insert(key.clone(), ino);
+        }
         match entry.keep_name {
             Keep::Yes => drop(self.names.insert(key, Some(entry.attr.ino))),
             Keep::No => drop(self.names.remove(&key)),
@@ -170,6 +200,7 @@ impl Kernel {
     /// Takes in that a name does not exist.
     pub fn no_entry(&mut self, parent: Ino, name: &[u8], keep: Keep) {
         let key = (parent, name.to_vec());
+        self.seats.remove(&key);
         match keep {
             Keep::Yes => drop(self.names.insert(key, None)),
             Keep::No => drop(self.names.remove(&key)),
@@ -187,6 +218,7 @@ impl Kernel {
     /// What the kernel itself drops when one of its processes removes a directory: the names in it too.
     pub fn removed_directory(&mut self, parent: Ino, name: &[u8]) {
         let removed = self.names.get(&(parent, name.to_vec())).copied().flatten();
+        self.dead.extend(self.seats.remove(&(parent, name.to_vec())));
         self.changed(parent, name);
         self.names.retain(|(dir, _), _| Some(*dir) != removed);
     }
@@ -194,10 +226,27 @@ impl Kernel {
     /// What the kernel itself does when one of its processes renamed: the new name lives as long as the old one would have.
     pub fn renamed(&mut self, (parent, name): (Ino, &[u8]), (new_parent, new_name): (Ino, &[u8])) {
         let kept = self.names.get(&(parent, name.to_vec())).copied();
+        let (old, new) = ((parent, name.to_vec()), (new_parent, new_name.to_vec()));
+        let moved = self.seats.remove(&old);
+        let replaced = self.seats.remove(&new).filter(|_| old != new);
+        self.dead.extend(replaced);
+        self.names.retain(|(dir, _), _| Some(*dir) != replaced);
+        self.seats.extend(moved.map(|moved| (new, moved)));
         self.changed(parent, name);
         self.changed(new_parent, new_name);
         if let Some(kept) = kept {
             self.names.insert((new_parent, new_name.to_vec()), kept);
+        }
+    }
+
+    /// What it asks once more when that was refused as stale, having forgotten what it had under the name that is removed or replaced.
+    pub fn asks_again(&mut self, request: &Request) {
+        if let Request::Rmdir { parent, name } | Request::Rename { new_parent: parent, new_name: name, .. } =
+            request
+        {
+            let key = (*parent, name.to_vec());
+            self.names.remove(&key);
+            self.seats.remove(&key);
         }
     }
 

@@ -21,6 +21,7 @@ use meta::{FileKind, FsError};
 use types::{Epoch, Ino, Micros};
 use vfs::{Attr, Entry, HandleId, MakeSpec, OpenMode, Reply, Request, Taken, WriteData};
 
+use crate::kernel::second_try;
 use crate::processes::{Begun, Seen, World};
 
 /// What a process knows of its names and files.
@@ -178,6 +179,17 @@ impl Process {
 
     /// Sends a request when the kernel lets it through, and waits for the answer.
     async fn call(&self, request: Request) -> Reply {
+        let second = second_try(&request);
+        match (self.call_once(request).await, second) {
+            (Reply::Error(FsError::Stale), Some(second)) => {
+                self.kernel(|k| k.asks_again(&second));
+                self.call_once(second).await
+            }
+            (reply, _) => reply,
+        }
+    }
+
+    async fn call_once(&self, request: Request) -> Reply {
         let node = self.node();
         let mut request = Some(request);
         let id = poll_fn(|_| {
@@ -558,7 +570,7 @@ impl Process {
         self.expect("rmdir", found, expected);
         self.settle(found.is_ok());
         if found.is_ok() {
-            self.kernel(|k| k.changed(Ino(dir), &name));
+            self.kernel(|k| k.removed_directory(Ino(dir), &name));
         }
     }
 

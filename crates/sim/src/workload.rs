@@ -326,7 +326,7 @@ impl Runner {
         if found.is_ok()
             && let Some(ino) = target
         {
-            self.cluster.kernel(node).changed(Ino(dir), name);
+            self.cluster.kernel(node).removed_directory(Ino(dir), name);
             self.inode(dir).entries.remove(name);
             self.inode(dir).nlink -= 1;
             self.drop_link(ino);

@@ -45,6 +45,7 @@ const TABLE: &[(Planted, u32, Method)] = &[
     (Planted::OrphanLost, 1, Method::Seeds(ALIVE)),
     (Planted::FenceLeftOpen, 1, Method::Trials { from: 200 }),
     (Planted::LeaseUnchecked, 30, Method::Seeds(APART)),
+    (Planted::AnyDirectoryRemoved, 1, Method::Worlds { deaths: 0 }),
     (Planted::TurnMissesTheLast, 1, Method::Seeds(ALIVE)),
 ];
 

@@ -38,6 +38,8 @@ pub enum Planted {
     LeaseUnchecked,
     /// Master: who has an inode open that loses its name is not noted.
     OrphanLost,
+    /// Node: a directory is removed, or replaced, whatever the kernel has under its name.
+    AnyDirectoryRemoved,
     /// Master: a node that has its turn in a directory again is not told the last of what has changed there since.
     TurnMissesTheLast,
 }

@@ -151,7 +151,7 @@ impl Core {
         if let Some(entry) = self.cache.dirs.get_mut(&parent).and_then(|d| d.entries.get_mut(&cookie)) {
             entry.name_out |= keep_name == Keep::Yes;
             if attr.kind == FileKind::Directory {
-                self.known.note(attr.ino).seat.take(parent, &entry.dirent.name);
+                self.known.take_seat(attr.ino, parent, &entry.dirent.name);
             }
             if entry.dirent.covered().is_some() {
                 place = Place::Covered(parent, cookie);

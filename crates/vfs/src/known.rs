@@ -256,7 +256,7 @@ struct Seats {
 
 impl Seat {
     /// The kernel is told of the directory as `name` in `parent`.
-    pub(crate) fn take(&mut self, parent: Ino, name: &Name) {
+    fn take(&mut self, parent: Ino, name: &Name) {
         let now = (parent, name.clone());
         match &mut self.0 {
             None => self.0 = Some(Box::new(Seats { now, before: None, is_on_its_way: true })),
@@ -304,7 +304,7 @@ impl Seat {
     }
 
     /// The kernel has moved it there itself.
-    pub(crate) fn follow(&mut self, parent: Ino, name: &Name) {
+    fn follow(&mut self, parent: Ino, name: &Name) {
         if let Some(seats) = &mut self.0 {
             seats.now = (parent, name.clone());
         }
@@ -321,6 +321,8 @@ pub struct KnownTable {
     /// Where each is in the list: a table of whole records would copy all of them when it grows, and be empty to a half after that.
     places: HashTable<u32>,
     inodes: Slab<(Ino, Known)>,
+    /// Directories by the names under which the kernel has them, each in one place and each place with one.
+    seats: HashTable<u32>,
     guard: Box<dyn Guard>,
     /// Before what its pages show as it was.
     pub(crate) shields: Shields,
@@ -328,32 +330,38 @@ pub struct KnownTable {
 
 impl KnownTable {
     pub fn new(guard: Box<dyn Guard>) -> Self {
-        Self { places: HashTable::new(), inodes: Slab::new(), guard, shields: Shields::default() }
+        let (places, seats) = (HashTable::new(), HashTable::new());
+        Self { places, inodes: Slab::new(), seats, guard, shields: Shields::default() }
     }
 
     /// The inode, known from here on if it was not.
     pub fn note(&mut self, ino: Ino) -> &mut Known {
+        let place = self.place_noted(ino);
+        &mut self.inodes[place as usize].1
+    }
+
+    fn place_noted(&mut self, ino: Ino) -> u32 {
         let Self { places, inodes, guard, .. } = self;
         let entry = places.entry(
             hash_of(ino),
             |place| is_at(inodes, *place, ino),
             |place| inodes.get(*place as usize).map_or(0, |(ino, _)| hash_of(*ino)),
         );
-        let place = match entry {
+        match entry {
             Entry::Occupied(entry) => *entry.get(),
             Entry::Vacant(entry) => {
                 let place = inodes.insert((ino, Known::new(guard.enter(ino)))) as u32;
                 entry.insert(place);
                 place
             }
-        };
-        &mut inodes[place as usize].1
+        }
     }
 
     pub fn remove(&mut self, ino: Ino) {
         let entry = self.places.find_entry(hash_of(ino), |place| is_at(&self.inodes, *place, ino));
         if let Ok(entry) = entry {
             let (place, _) = entry.remove();
+            self.leave_seat(place);
             let (_, known) = self.inodes.remove(place as usize);
             self.guard.leave(known.slot);
         }
@@ -371,6 +379,70 @@ impl KnownTable {
 
     fn place_of(&self, ino: Ino) -> Option<usize> {
         self.places.find(hash_of(ino), |place| is_at(&self.inodes, *place, ino)).map(|place| *place as usize)
+    }
+
+    /// The kernel is told of a directory as `name` in `parent`.
+    pub(crate) fn take_seat(&mut self, ino: Ino, parent: Ino, name: &Name) {
+        let place = self.place_noted(ino);
+        if self.seat_at(parent, name) == Some(place) {
+            self.inodes[place as usize].1.seat.take(parent, name);
+            return;
+        }
+        self.leave_seat(place);
+        self.clear_seat(parent, name);
+        self.inodes[place as usize].1.seat.take(parent, name);
+        self.enter_seat(place, parent, name);
+    }
+
+    /// The directory that the kernel has there, as far as it was told. It may have something else there that was told later.
+    pub(crate) fn seated(&self, parent: Ino, name: &Name) -> Option<Ino> {
+        let place = self.seat_at(parent, name)?;
+        self.inodes.get(place as usize).map(|(ino, _)| *ino)
+    }
+
+    /// The kernel has no directory there that we know of.
+    pub(crate) fn clear_seat(&mut self, parent: Ino, name: &Name) {
+        let Self { seats, inodes, .. } = self;
+        if let Ok(entry) =
+            seats.find_entry(hash_of_seat(parent, name), |at| has_seat(inodes, *at, parent, name))
+        {
+            entry.remove();
+        }
+    }
+
+    /// The kernel has moved the directory there itself.
+    pub(crate) fn move_seat(&mut self, ino: Ino, parent: Ino, name: &Name) {
+        let has_seat =
+            |place: &usize| self.inodes.get(*place).is_some_and(|(_, known)| known.seat.place().is_some());
+        let Some(place) = self.place_of(ino).filter(has_seat).map(|place| place as u32) else { return };
+        self.leave_seat(place);
+        self.clear_seat(parent, name);
+        self.inodes[place as usize].1.seat.follow(parent, name);
+        self.enter_seat(place, parent, name);
+    }
+
+    fn seat_at(&self, parent: Ino, name: &Name) -> Option<u32> {
+        let hash = hash_of_seat(parent, name);
+        self.seats.find(hash, |at| has_seat(&self.inodes, *at, parent, name)).copied()
+    }
+
+    fn enter_seat(&mut self, place: u32, parent: Ino, name: &Name) {
+        let inodes = &self.inodes;
+        self.seats.insert_unique(hash_of_seat(parent, name), place, |at| {
+            let seat = inodes.get(*at as usize).and_then(|(_, known)| known.seat.place());
+            seat.map_or(0, |(parent, name)| hash_of_seat(*parent, name))
+        });
+    }
+
+    fn leave_seat(&mut self, place: u32) {
+        let Self { seats, inodes, .. } = self;
+        let Some((parent, name)) = inodes.get(place as usize).and_then(|(_, known)| known.seat.place())
+        else {
+            return;
+        };
+        if let Ok(entry) = seats.find_entry(hash_of_seat(*parent, name), |at| *at == place) {
+            entry.remove();
+        }
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &Ino> {
@@ -409,6 +481,14 @@ fn is_at(inodes: &Slab<(Ino, Known)>, place: u32, ino: Ino) -> bool {
 
 fn hash_of(ino: Ino) -> u64 {
     FxBuildHasher.hash_one(ino)
+}
+
+fn has_seat(inodes: &Slab<(Ino, Known)>, place: u32, parent: Ino, name: &Name) -> bool {
+    inodes.get(place as usize).is_some_and(|(_, known)| known.seat.is_at(parent, name))
+}
+
+fn hash_of_seat(parent: Ino, name: &Name) -> u64 {
+    FxBuildHasher.hash_one((parent, name.as_bytes()))
 }
 
 #[cfg(test)]
@@ -454,6 +534,46 @@ mod tests {
             table.iter_mut().map(|(ino, known)| (*ino, u64::from(known.lookups))).collect();
         left.sort();
         assert_eq!(left, there.into_iter().collect::<Vec<_>>());
+    }
+
+    /// Each directory is in one place, the last that it was told in or moved to, and each place has one.
+    #[test]
+    fn a_place_has_the_directory_that_was_told_there_last() {
+        let mut table = KnownTable::new(Box::new(Unguarded));
+        let mut seats = std::collections::BTreeMap::new();
+        let names: Vec<Name> = (0..6).map(|n: u8| Name::new(&[b'a' + n]).unwrap()).collect();
+        for step in 0..20_000u64 {
+            let random = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            let ino = Ino(10 + random % 16);
+            let (parent, name) = (Ino(1 + (random >> 4) % 3), &names[(random >> 6) as usize % 6]);
+            match (random >> 10) % 8 {
+                0..4 => {
+                    table.take_seat(ino, parent, name);
+                    seats.retain(|_, seated| *seated != ino);
+                    seats.insert((parent, name.clone()), ino);
+                }
+                4 if seats.values().any(|seated| *seated == ino) => {
+                    table.move_seat(ino, parent, name);
+                    seats.retain(|_, seated| *seated != ino);
+                    seats.insert((parent, name.clone()), ino);
+                }
+                5 => {
+                    table.clear_seat(parent, name);
+                    seats.remove(&(parent, name.clone()));
+                }
+                6 => {
+                    table.remove(ino);
+                    seats.retain(|_, seated| *seated != ino);
+                }
+                _ => {}
+            }
+            for parent in (1..4).map(Ino) {
+                for name in &names {
+                    assert_eq!(table.seated(parent, name), seats.get(&(parent, name.clone())).copied());
+                }
+            }
+            assert_eq!(table.seats.len(), seats.len());
+        }
     }
 
     #[test]

@@ -85,11 +85,7 @@ impl Core {
             Request::TmpFile { parent, spec, open } => self.try_tmpfile(*parent, spec, *open, progress),
             Request::Link { ino, parent, name } => self.try_link(*ino, *parent, name, progress),
             Request::Unlink { parent, name } => self.try_unlink(*parent, name, progress),
-            Request::Rmdir { parent, name } => {
-                let op = Op::Rmdir { parent: *parent, name: checked(name)? };
-                self.run_op(&op, OperationKind::Rmdir, progress)?;
-                self.finish_dir(Reply::Done, progress)
-            }
+            Request::Rmdir { parent, name } => self.try_rmdir(*parent, name, progress),
             Request::Rename { parent, name, new_parent, new_name, mode } => {
                 self.try_rename((*parent, name), (*new_parent, new_name), *mode, progress)
             }
@@ -155,8 +151,12 @@ impl Core {
             self.take_listing_back(ino)?;
         }
         let target_open_here = self.child_is_open(new_parent, &new_name);
-        let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here };
-        let reply = self.run_op(&op, OperationKind::Rename, progress)?;
+        let meant = match mode {
+            RenameMode::Replace => self.meant(new_parent, &new_name, progress),
+            RenameMode::NoReplace | RenameMode::Exchange => Ino(0),
+        };
+        let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant };
+        let reply = self.run_as_meant(&op, OperationKind::Rename, progress)?;
         if progress.ship.is_none() {
             self.note_renamed(&op);
             self.note_unlinked(&op, reply);
@@ -188,12 +188,54 @@ impl Core {
         are_noted
     }
 
-    /// The kernel has the directories that were renamed where they are now.
+    fn try_rmdir(&mut self, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+        let name = checked(name)?;
+        let meant = self.meant(parent, &name, progress);
+        let op = Op::Rmdir { parent, name, meant };
+        self.run_as_meant(&op, OperationKind::Rmdir, progress)?;
+        if let Op::Rmdir { parent, name, .. } = &op {
+            self.known.clear_seat(*parent, name);
+        }
+        self.finish_dir(Reply::Done, progress)
+    }
+
+    /// The directory that the kernel takes for removed or replaced when this name is, which it holds locked from then on; 0 if that is not known.
+    fn meant(&self, parent: Ino, name: &Name, progress: &mut Progress) -> Ino {
+        #[cfg(feature = "planted")]
+        if types::planted::strikes(types::planted::Planted::AnyDirectoryRemoved) {
+            return Ino(0);
+        }
+        *progress.meant.get_or_insert_with(|| self.known.seated(parent, name).unwrap_or(Ino(0)))
+    }
+
+    /// Runs a removal or rename by which the kernel takes a directory for gone: if another node has moved that, and something else has its name, the
+    /// kernel is to look there again, and then comes back.
+    fn run_as_meant(&mut self, op: &Op, kind: OperationKind, progress: &mut Progress) -> Try<OpReply> {
+        let done = self.run_op(op, kind, progress);
+        if let Err(Step::Done(Reply::Error(FsError::Stale))) = &done
+            && let Some((parent, name)) = name_vacated(op)
+        {
+            self.known.clear_seat(parent, name);
+        }
+        done
+    }
+
+    /// The kernel has the directories that were renamed where they are now, and none where one was replaced.
     fn note_seats(&mut self, op: &Op, reply: OpReply) {
-        let (Op::Rename { .. }, OpReply::Renamed { ino, replaced }) = (op, reply) else { return };
-        for (moved, (parent, name)) in [ino, replaced].into_iter().zip(names_given(op)) {
-            if let Some(known) = self.known.get_mut(&moved) {
-                known.seat.follow(parent, name);
+        let (Op::Rename { parent, name, new_parent, new_name, .. }, OpReply::Renamed { ino, replaced }) =
+            (op, reply)
+        else {
+            return;
+        };
+        let seats = [(*parent, name), (*new_parent, new_name)];
+        let had = seats.map(|(parent, name)| self.known.seated(parent, name));
+        for (parent, name) in seats {
+            self.known.clear_seat(parent, name);
+        }
+        // What another node had moved there is not what the kernel has moved.
+        for ((moved, had), (parent, name)) in [ino, replaced].into_iter().zip(had).zip(names_given(op)) {
+            if had == Some(moved) {
+                self.known.move_seat(moved, parent, name);
             }
         }
     }
@@ -906,6 +948,15 @@ pub(crate) fn names_given(op: &Op) -> Vec<(Ino, &Name)> {
     match mode {
         RenameMode::Exchange => vec![(*new_parent, new_name), (*parent, name)],
         RenameMode::Replace | RenameMode::NoReplace => vec![(*new_parent, new_name)],
+    }
+}
+
+/// The name that an operation takes a directory from.
+fn name_vacated(op: &Op) -> Option<(Ino, &Name)> {
+    match op {
+        Op::Rmdir { parent, name, .. } => Some((*parent, name)),
+        Op::Rename { new_parent, new_name, .. } => Some((*new_parent, new_name)),
+        _ => None,
     }
 }
 

@@ -6,7 +6,8 @@
 mod common;
 
 use common::{CLOCK, attr, content, member};
-use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, Inode, Op};
+use meta::ops::RenameMode;
+use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode, Op, OpReply};
 use types::{Ino, LockMode, Micros, Name, ResourceId};
 use vfs::{Clock, Core, DirSink, Entry, MakeSpec, Output, Reply, Request, RequestId};
 use wire::{FromMaster, Grant, GrantData, Listing, ToMaster, Want};
@@ -151,4 +152,63 @@ fn run(core: &mut Core) -> Vec<ToMaster> {
         }
     }
     said
+}
+
+/// Goal: the kernel never takes a directory for removed that is there. Method: it has `d`, which another node moves, and makes another of that
+/// name; the removal says which one is meant, the master refuses, and what the kernel asks next, having looked again, is about what it has then.
+#[test]
+fn a_removal_says_which_directory_the_kernel_has() {
+    let mut core = holder();
+    revoke(&mut core, Ino::ROOT);
+    let remove = || Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into() };
+    let rename = || Request::Rename {
+        parent: Ino::ROOT,
+        name: b"y"[..].into(),
+        new_parent: Ino::ROOT,
+        new_name: b"d"[..].into(),
+        mode: RenameMode::Replace,
+    };
+    for (id, (first, second)) in [(10, (remove(), remove())), (20, (rename(), rename()))] {
+        assert_eq!(meant(&mut core, id, first, Err(FsError::Stale)), DIR, "as the kernel was told");
+        assert_eq!(
+            meant(&mut core, id + 1, second, Err(FsError::NotFound)),
+            Ino(0),
+            "it was told nothing since"
+        );
+        let look = Request::Lookup { parent: Ino::ROOT, name: b"d"[..].into() };
+        core.submit(LATER, RequestId(id + 2), look);
+        run(&mut core);
+        revoke(&mut core, Ino::ROOT);
+    }
+    let removed = Ok(OpReply::Removed { ino: DIR, deleted: true });
+    assert_eq!(meant(&mut core, 30, remove(), removed), DIR);
+    assert_eq!(meant(&mut core, 31, rename(), Err(FsError::NotFound)), Ino(0), "it is removed");
+}
+
+/// Has the kernel ask for this, and the master answer. Returns which directory is meant.
+fn meant(core: &mut Core, id: u64, request: Request, result: Result<OpReply, FsError>) -> Ino {
+    assert!(core.submit(LATER, RequestId(id), request).is_none());
+    let said = run(core);
+    let shipped = said.iter().find_map(|message| match message {
+        ToMaster::Ship { seq, op: Op::Rmdir { meant, .. } | Op::Rename { meant, .. }, .. } => {
+            Some((*seq, *meant))
+        }
+        _ => None,
+    });
+    let (seq, meant) = shipped.expect("shipped");
+    core.handle_message(LATER, FromMaster::Shipped { seq, result, changes: vec![], grants: vec![], seen: 9 });
+    let mut replies = Vec::new();
+    while let Some(output) = core.poll_output() {
+        replies.extend(match output {
+            Output::Reply(RequestId(of), reply) if of == id => Some(reply),
+            _ => None,
+        });
+    }
+    let is_so = match (&replies[..], result) {
+        ([Reply::Error(found)], Err(error)) => *found == error,
+        ([Reply::Done], Ok(_)) => true,
+        _ => false,
+    };
+    assert!(is_so, "{replies:?}");
+    meant
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -173,3 +175,56 @@ fn a_directory_that_was_moved_lists_its_new_parent() {
     fs::rename(a.path("from/dir"), a.path("to/dir")).expect("moved");
     assert_eq!(parent_listed("to/dir"), ino("to"));
 }
+
+/// Goal: a directory that is there is entered on every node, whichever of two renames over each other came first. Method: at two mounts, whose
+/// kernels have both directories in use, one is renamed over the other and the other over the one, at once, again and again.
+#[test]
+fn directories_that_are_renamed_over_each_other_are_entered() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    let mut moved_twice = 0;
+    for round in 0..SWAPS {
+        let dir = format!("d{round}");
+        let path = |mount: usize, name: &str| mounts[mount].path(&dir).join(name);
+        for made in ["", "full", "empty"] {
+            fs::create_dir(path(round % 2, made)).expect("made");
+        }
+        File::create(path(round % 2, "full/x")).expect("made");
+        let both = || [0, 1].into_iter().flat_map(|mount| ["full", "empty"].map(|name| path(mount, name)));
+        let open: Vec<File> = both().map(|path| File::open(path).expect("it is there")).collect();
+        let turn = Barrier::new(2);
+        let moves = [("full", "empty"), ("empty", "full")];
+        let done = std::thread::scope(|scope| {
+            let threads = [0, 1].map(|mount| {
+                let (old, new) = (path(mount, moves[mount].0), path(mount, moves[mount].1));
+                let turn = &turn;
+                scope.spawn(move || {
+                    turn.wait();
+                    fs::rename(old, new)
+                })
+            });
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        let left = match done {
+            [Ok(()), Ok(())] => "full",
+            [Ok(()), Err(error)] if error.kind() == ErrorKind::DirectoryNotEmpty => "empty",
+            other => panic!("round {round}: {other:?}"),
+        };
+        moved_twice += usize::from(left == "full");
+        for mount in [0, 1] {
+            let names = |dir: &Path| -> Vec<String> {
+                let list = fs::read_dir(dir).expect("readable");
+                list.map(|entry| entry.expect("readable").file_name().to_str().expect("ascii").to_owned())
+                    .collect()
+            };
+            assert_eq!(names(&path(mount, "")), [left], "round {round}, mount {mount}");
+            assert_eq!(names(&path(mount, left)), ["x"], "round {round}, mount {mount}, in {left}");
+            assert!(path(mount, left).join("x").exists(), "round {round}, mount {mount}");
+        }
+        drop(open);
+    }
+    println!("{moved_twice} of {SWAPS} moved there and back");
+    assert!((1..SWAPS).contains(&moved_twice), "both orders were met");
+}
+
+const SWAPS: usize = 150;

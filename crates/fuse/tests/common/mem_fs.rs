@@ -184,6 +184,15 @@ impl MemFs {
         ino
     }
 
+    /// Makes a directory behind the kernel's back.
+    pub fn make_dir_remote(&self, parent: u64, name: &str) -> u64 {
+        let mut nodes = self.nodes.lock();
+        let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
+        nodes.insert(ino, new_node(ino, S_IFDIR | 0o755, 0, 0));
+        nodes.get_mut(&parent).unwrap().children.insert(name.into(), ino);
+        ino
+    }
+
     pub fn remove_remote(&self, parent: u64, name: &str) {
         self.nodes.lock().get_mut(&parent).unwrap().children.remove(OsStr::new(name));
     }

@@ -173,8 +173,9 @@ fn operations(ino: Ino, key: &[u8], value: &[u8]) -> Vec<Op> {
             new_name: name(b"moved"),
             mode: RenameMode::Replace,
             target_open_here: false,
+            meant: Ino(0),
         });
-        list.push(Op::Rmdir { parent: Ino::ROOT, name: name(b"moved") });
+        list.push(Op::Rmdir { parent: Ino::ROOT, name: name(b"moved"), meant: Ino(0) });
         list.push(Op::Unlink { parent: Ino::ROOT, name: name(b"moved"), open_here: false });
     }
     list

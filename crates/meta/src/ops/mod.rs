@@ -67,6 +67,9 @@ pub enum Op {
         parent: Ino,
         /// The name.
         name: Name,
+        /// The directory that the sender's kernel has under this name and takes for removed, 0 if not known: another one is
+        /// not removed in its place ([`FsError::Stale`]).
+        meant: Ino,
     },
     /// rename and renameat2.
     Rename {
@@ -82,6 +85,9 @@ pub enum Op {
         mode: RenameMode,
         /// Whether the sender has the inode under the new name open.
         target_open_here: bool,
+        /// The directory that the sender's kernel has under the new name and takes for replaced, as with `Rmdir`; 0 if not
+        /// known, or none, and with all other modes than [`RenameMode::Replace`].
+        meant: Ino,
     },
     /// chmod, chown, utimensat. Not truncation, which is a change of content.
     SetAttr {
@@ -146,8 +152,8 @@ codec_enum!(Op, "operation", {
     1 => Create { parent, name, new, split },
     2 => Link { ino, parent, name },
     3 => Unlink { parent, name, open_here },
-    4 => Rmdir { parent, name },
-    5 => Rename { parent, name, new_parent, new_name, mode, target_open_here },
+    4 => Rmdir { parent, name, meant },
+    5 => Rename { parent, name, new_parent, new_name, mode, target_open_here, meant },
     6 => SetAttr { ino, set },
     7 => SetXattr { ino, name, value, mode, only_owner },
     8 => RemoveXattr { ino, name, only_owner },
@@ -304,14 +310,12 @@ impl Op {
             Self::Unlink { parent, name, open_here } => {
                 unlink::plan(view, context, *parent, name, *open_here)
             }
-            Self::Rmdir { parent, name } => rmdir::plan(view, context, *parent, name),
-            Self::Rename { parent, name, new_parent, new_name, mode, target_open_here } => rename::plan(
-                view,
-                context,
-                &rename::Names { parent: *parent, name, new_parent: *new_parent, new_name },
-                *mode,
-                *target_open_here,
-            ),
+            Self::Rmdir { parent, name, meant } => rmdir::plan(view, context, *parent, name, *meant),
+            Self::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant } => {
+                let names = rename::Names { parent: *parent, name, new_parent: *new_parent, new_name };
+                let target = rename::Target { open_here: *target_open_here, meant: *meant };
+                rename::plan(view, context, &names, *mode, target)
+            }
             Self::SetAttr { ino, set } => setattr::plan(view, context, *ino, set),
             Self::SetXattr { ino, name, value, mode, only_owner } => {
                 xattr::plan_set(view, context, *ino, (name, value), *mode, *only_owner)

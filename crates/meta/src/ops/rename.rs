@@ -20,14 +20,25 @@ pub(super) struct Names<'a> {
     pub(super) new_name: &'a Name,
 }
 
+/// What the sender has under the new name.
+pub(super) struct Target {
+    /// Whether it is open there.
+    pub(super) open_here: bool,
+    /// The directory that its kernel takes for replaced, or 0.
+    pub(super) meant: Ino,
+}
+
 /// Plans a move, with or without replacement, or a swap.
 pub(super) fn plan(
     view: &impl View,
     context: &OpContext,
     names: &Names<'_>,
     mode: RenameMode,
-    target_open_here: bool,
+    target: Target,
 ) -> Result<Plan, ViewError> {
+    let Target { open_here, meant } = target;
+    // A kernel never finds its way into a directory again that it takes for replaced.
+    let is_another = |ino: Ino| meant != Ino(0) && meant != ino;
     let parents = Parents::load(view, names)?;
     let Lookup::Found { cookie, entry } = view.lookup(names.parent, names.name, LockMode::Ex)? else {
         return Err(FsError::NotFound.into());
@@ -39,12 +50,16 @@ pub(super) fn plan(
         (Lookup::Found { cookie, entry }, RenameMode::Exchange) => {
             Move { view, context, names, parents }.exchange(source, Found { cookie, entry })
         }
+        (Lookup::Absent { .. }, RenameMode::Replace) if is_another(Ino(0)) => Err(FsError::Stale.into()),
+        (Lookup::Found { entry, .. }, RenameMode::Replace) if is_another(entry.ino) => {
+            Err(FsError::Stale.into())
+        }
         (Lookup::Absent { cookie }, RenameMode::Replace | RenameMode::NoReplace) => {
             Move { view, context, names, parents }.occupy(source, cookie)
         }
         (Lookup::Found { cookie, entry }, RenameMode::Replace) => {
             let target = Found { cookie, entry };
-            Move { view, context, names, parents }.replace(source, target, target_open_here)
+            Move { view, context, names, parents }.replace(source, target, open_here)
         }
     }
 }

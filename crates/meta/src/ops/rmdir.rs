@@ -17,6 +17,7 @@ pub(super) fn plan(
     context: &OpContext,
     parent: Ino,
     name: &Name,
+    meant: Ino,
 ) -> Result<Plan, ViewError> {
     let mut dir = Parent::load(view, parent, LockMode::Ex)?;
     let Lookup::Found { cookie, entry } = view.lookup(parent, name, LockMode::Ex)? else {
@@ -24,6 +25,9 @@ pub(super) fn plan(
     };
     if entry.kind() != FileKind::Directory {
         return Err(FsError::NotDirectory.into());
+    }
+    if meant != Ino(0) && meant != entry.ino {
+        return Err(FsError::Stale.into());
     }
     let child = Subject::of_entry(view, parent, cookie, entry)?;
     let ino = child.ino;

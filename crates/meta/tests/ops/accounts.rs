@@ -56,6 +56,7 @@ fn what_is_made_in_a_tree_is_charged_to_it_and_stays_there() {
         new_name: name(to),
         mode,
         target_open_here: false,
+        meant: Ino(0),
     };
     let refused = [
         rename(10, "in", 1, "in", RenameMode::Replace),

@@ -52,6 +52,7 @@ fn what_cannot_be_covered_stays() {
         new_name: name("b"),
         mode: meta::ops::RenameMode::Replace,
         target_open_here: false,
+        meant: Ino(0),
     });
     assert_eq!(volume.changes(&merge(11)).len(), 4, "a rename makes it known");
     assert_eq!(volume.plan(&merge(77)), Err(FsError::NotFound));

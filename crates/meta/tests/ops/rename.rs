@@ -14,6 +14,7 @@ fn rename(dir: u64, text: &str, new_dir: u64, new_text: &str, mode: RenameMode) 
         new_name: name(new_text),
         mode,
         target_open_here: false,
+        meant: Ino(0),
     }
 }
 
@@ -169,4 +170,26 @@ fn refusals() {
     for (op, error) in table {
         assert_eq!(volume.plan(&op), Err(error), "{op:?}");
     }
+}
+
+/// The kernel of who asks takes directory `meant` for replaced: that, or nothing, is.
+#[test]
+fn another_directory_than_the_one_that_is_meant_is_not_replaced() {
+    let volume = volume();
+    let meant = |op: Op, ino| match op {
+        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, .. } => {
+            Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant: Ino(ino) }
+        }
+        other => other,
+    };
+    let over_e = replace(10, "s", 1, "e");
+    assert_eq!(volume.changes(&meant(over_e.clone(), 11)), volume.changes(&over_e));
+    assert_eq!(volume.plan(&meant(over_e, 99)), Err(FsError::Stale), "another directory is there");
+    assert_eq!(volume.plan(&meant(replace(10, "s", 1, "x"), 99)), Err(FsError::Stale), "nothing is there");
+    assert_eq!(
+        volume.plan(&meant(replace(1, "a", 1, "e"), 99)),
+        Err(FsError::Stale),
+        "that is looked at first"
+    );
+    assert_eq!(volume.plan(&meant(replace(10, "y", 1, "e"), 99)), Err(FsError::NotFound), "nothing is moved");
 }

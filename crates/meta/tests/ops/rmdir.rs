@@ -4,7 +4,7 @@ use types::{Ino, NodeId, ResourceId};
 use crate::support::*;
 
 fn rmdir(text: &str) -> Op {
-    Op::Rmdir { parent: Ino::ROOT, name: name(text) }
+    Op::Rmdir { parent: Ino::ROOT, name: name(text), meant: Ino(0) }
 }
 
 #[test]
@@ -44,4 +44,14 @@ fn refusals() {
     for (text, error) in [("d", FsError::NotEmpty), ("f", FsError::NotDirectory), ("x", FsError::NotFound)] {
         assert_eq!(volume.plan(&rmdir(text)), Err(error));
     }
+}
+
+/// The kernel of who asks has directory 11 under this name, which another node has moved since.
+#[test]
+fn another_directory_than_the_one_that_is_meant_stays() {
+    let volume = Volume::new().with(mkdir(1, "d", 10));
+    let meant = |text, ino| Op::Rmdir { parent: Ino::ROOT, name: name(text), meant: Ino(ino) };
+    assert_eq!(volume.plan(&meant("d", 11)), Err(FsError::Stale));
+    assert_eq!(volume.plan(&meant("x", 11)), Err(FsError::NotFound), "nothing is removed");
+    assert_eq!(volume.changes(&meant("d", 10)), volume.changes(&rmdir("d")));
 }

@@ -360,6 +360,8 @@ impl Cluster {
             if lost > node.memberships_lost {
                 node.memberships_lost = lost;
                 self.figures.memberships_lost += 1;
+                // What it removed and had not synced may be there again. Its processes count as dead, and a kernel forgets what nobody uses.
+                node.kernel.dead.clear();
                 self.ended.push(index);
             }
             if node.is_closed && node.from_master.is_empty() && node.paused_until <= self.now {

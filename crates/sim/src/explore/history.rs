@@ -368,7 +368,9 @@ fn perform(tree: &mut Tree, node: NodeId, call: &Call, made: u64) -> Outcome {
         Call::Unlink { dir, name: old } => {
             told(op(Op::Unlink { parent: Ino(*dir), name: name(old), open_here: false }))
         }
-        Call::Rmdir { dir, name: old } => told(op(Op::Rmdir { parent: Ino(*dir), name: name(old) })),
+        Call::Rmdir { dir, name: old } => {
+            told(op(Op::Rmdir { parent: Ino(*dir), name: name(old), meant: Ino(0) }))
+        }
         Call::Rename { dir, name: old, to, new_name } => told(op(Op::Rename {
             parent: Ino(*dir),
             name: name(old),
@@ -376,6 +378,7 @@ fn perform(tree: &mut Tree, node: NodeId, call: &Call, made: u64) -> Outcome {
             new_name: name(new_name),
             mode: RenameMode::Replace,
             target_open_here: false,
+            meant: Ino(0),
         })),
         Call::Link { ino, dir, name: new } => {
             told(op(Op::Link { ino: Ino(*ino), parent: Ino(*dir), name: name(new) }))

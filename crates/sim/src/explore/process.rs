@@ -11,6 +11,7 @@ use super::history::{Call, Facts, Outcome};
 use super::setup::{Listing, Places, spec};
 use super::worlds::Step;
 use crate::cluster::Cluster;
+use crate::kernel::second_try;
 
 /// A process.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Process {
     open: Vec<(u64, HandleId)>,
     /// The request on its way, which operation of the history it is, and when it was made.
     pub waiting: Option<(RequestId, usize, Micros)>,
+    /// What its kernel asks once more should that be refused as stale.
+    second: Option<Request>,
     pub is_dead: bool,
 }
 
@@ -37,7 +40,26 @@ pub(crate) enum Begin {
 
 impl Process {
     pub fn new(node: usize, script: Vec<Step>) -> Self {
-        Self { node, script, at: 0, file: None, open: Vec::new(), waiting: None, is_dead: false }
+        Self {
+            node,
+            script,
+            at: 0,
+            file: None,
+            open: Vec::new(),
+            waiting: None,
+            second: None,
+            is_dead: false,
+        }
+    }
+
+    /// Its kernel asks this.
+    pub fn note_asked(&mut self, request: &Request) {
+        self.second = second_try(request);
+    }
+
+    /// What its kernel asks now that the first was refused as stale.
+    pub fn take_second(&mut self) -> Option<Request> {
+        self.second.take()
     }
 
     pub fn is_done(&self) -> bool {

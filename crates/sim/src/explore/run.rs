@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use meta::FsError;
 use types::{Ino, Micros};
 use vfs::Reply;
 
@@ -206,6 +207,7 @@ impl Run {
         }
         if let Some(request) = request {
             let now = self.cluster.clock().now;
+            self.processes[index].note_asked(&request);
             let id = self.cluster.submit(self.processes[index].node, request);
             self.processes[index].waiting = Some((id, item, now));
         }
@@ -223,9 +225,18 @@ impl Run {
     fn take_replies(&mut self) {
         for index in 0..self.processes.len() {
             let process = &self.processes[index];
-            let Some((id, item, _)) = process.waiting else { continue };
+            let Some((id, item, since)) = process.waiting else { continue };
             let Some(reply) = self.cluster.take_reply(process.node, id) else { continue };
             self.processes[index].waiting = None;
+            if matches!(reply, Reply::Error(FsError::Stale))
+                && let Some(second) = self.processes[index].take_second()
+            {
+                let node = self.processes[index].node;
+                self.cluster.kernel(node).asks_again(&second);
+                let id = self.cluster.submit(node, second);
+                self.processes[index].waiting = Some((id, item, since));
+                continue;
+            }
             let call: Call = self.items[item].call.clone();
             let reply: Reply = reply;
             let outcome = self.processes[index].finish(&mut self.cluster, &call, reply);
@@ -235,8 +246,12 @@ impl Run {
 
     /// What must be true after each event.
     fn check(&self) -> Result<(), String> {
-        let removes = self.items.iter().any(|item| matches!(item.call, Call::Rmdir { .. }));
-        // There is one directory that may be removed.
+        let removes = self.items.iter().any(|item| match &item.call {
+            Call::Rmdir { .. } => true,
+            Call::Rename { new_name, .. } => new_name == b"s",
+            _ => false,
+        });
+        // There is one directory, `e/s`, that may be removed, or replaced.
         let removed = if removes { vec![Ino(self.places.dir(Dir::S))] } else { Vec::new() };
         let faults = [self.cluster.token_faults(), self.cluster.kernel_faults(&removed)].concat();
         if !faults.is_empty() {

@@ -110,7 +110,7 @@ pub fn worlds_with_troubles() -> Vec<World> {
 /// All worlds: each plot with cold caches, held by either node, and shared by all.
 pub fn worlds() -> Vec<World> {
     let mut worlds = Vec::new();
-    for (name, scripts, faults) in plots() {
+    for (name, scripts, faults) in plots().into_iter().chain(plots_of_directories()) {
         for warmth in [Warmth::Cold, Warmth::Held(0), Warmth::Held(1), Warmth::Shared] {
             let label = match warmth {
                 Warmth::Cold => "cold".to_owned(),
@@ -190,5 +190,17 @@ fn plots() -> Vec<Plot> {
             vec![vec![Mkdir(D, "m"), Create(E, "x"), Close, Unlink(D, "b")], vec![List(D), List(E)]],
             all(),
         ),
+    ]
+}
+
+/// A directory is moved away, and another one gets its name, while that is removed or replaced.
+fn plots_of_directories() -> Vec<Plot> {
+    let deaths = vec![Fault::Master, Fault::Node(0), Fault::Node(1)];
+    let moves = vec![Rename(E, "s", D, "x"), Mkdir(E, "s")];
+    let removes = vec![Lookup(E, "s"), Rmdir(E, "s"), Lookup(D, "x")];
+    let replaces = vec![Mkdir(E, "t"), Lookup(E, "s"), Rename(E, "t", E, "s"), Lookup(D, "x")];
+    vec![
+        ("move-rmdir", vec![moves.clone(), removes], deaths.clone()),
+        ("move-replace", vec![moves, replaces], deaths),
     ]
 }

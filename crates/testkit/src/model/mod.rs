@@ -168,7 +168,7 @@ impl Tree {
             Op::CreateOrphan { parent, new } => self.create_unnamed(*parent, new, context),
             Op::Link { ino, parent, name } => self.link(*ino, *parent, name.as_bytes(), now),
             Op::Unlink { parent, name, .. } => self.unlink(*parent, name.as_bytes(), now),
-            Op::Rmdir { parent, name } => self.rmdir(*parent, name.as_bytes(), now),
+            Op::Rmdir { parent, name, .. } => self.rmdir(*parent, name.as_bytes(), now),
             Op::Rename { parent, name, new_parent, new_name, mode, .. } => {
                 self.rename((*parent, name.as_bytes()), (*new_parent, new_name.as_bytes()), *mode, now)
             }
