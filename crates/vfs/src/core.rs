@@ -712,12 +712,11 @@ impl Core {
         step
     }
 
-    /// Answers what is asked of a directory that is gone. The kernel walks the path once more, and where it comes out there again there is
-    /// nothing; it has looked for what it names otherwise just before.
+    /// Answers what is asked of a directory that is gone: it was empty before. ESTALE, and with it another walk of the path, would be told to the callers
+    /// of mkdir, mknod, symlink and link, for which the kernel walks no second time (`filename_create` in linux:fs/namei.c).
     fn refuse_gone(&mut self, request: &mut Request) -> Step {
         Step::Done(match request {
-            Request::Lookup { .. } => Reply::Error(FsError::Stale),
-            Request::Find { .. } => Reply::NoEntry(Keep::No),
+            Request::Lookup { .. } | Request::Find { .. } => Reply::NoEntry(Keep::No),
             Request::ReadDir { sink, .. } => no_more(sink),
             _ => Reply::Error(FsError::NotFound),
         })
