@@ -228,7 +228,7 @@ impl Core {
 
     pub(crate) fn try_stat(&mut self, ino: Ino, progress: &mut Progress) -> Try<Reply> {
         let found = match self.attr_here(ino) {
-            None if progress.glimpse.is_none() => self.late_attr(ino).map(|attr| (attr, Keep::No)),
+            None if progress.glimpse_of(ino).is_none() => self.late_attr(ino).map(|attr| (attr, Keep::No)),
             found => found,
         };
         let found = match found {
@@ -295,8 +295,8 @@ impl Core {
         if let Some(found) = self.attr_here(ino) {
             return Ok(found);
         }
-        if let Some(inode) = progress.glimpse.clone() {
-            return Ok((self.visible(ino, &inode), Keep::No));
+        if let Some(inode) = progress.glimpse_of(ino) {
+            return Ok((self.visible(ino, inode), Keep::No));
         }
         let want = match self.tokens.held(ResourceId::dir(ino)) {
             LockMode::Nl => Want::Attr { ino },

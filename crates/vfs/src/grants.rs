@@ -90,7 +90,8 @@ impl Core {
                 }
             }
             // Those that came after it was asked for ask again: it may be older than they are.
-            progress.glimpse = glimpse.clone().filter(|_| progress.number < request);
+            let told = glimpse.clone().filter(|_| progress.number < request);
+            progress.glimpse = told.map(|inode| (want.ino(), inode));
         });
         if let Some(inode) = &glimpse {
             self.learn(want.ino(), request, since, &inode.content);

@@ -103,8 +103,8 @@ pub struct Progress {
     pub privileges_taken_back: bool,
     /// Whether it has set the owner that is to be told to others.
     pub owner_set: bool,
-    /// Attributes told for this once.
-    pub glimpse: Option<Box<Inode>>,
+    /// Attributes told for this once, and of what.
+    pub glimpse: Option<(Ino, Box<Inode>)>,
     /// Why its acquire failed.
     pub error: Option<FsError>,
     /// How often an inode that it found by name was gone when it was asked for.
@@ -190,6 +190,11 @@ impl Progress {
             empty_fetches: 0,
             xattrs: None,
         }
+    }
+
+    /// Attributes of this inode that were told for this once.
+    pub fn glimpse_of(&self, ino: Ino) -> Option<&Inode> {
+        self.glimpse.as_ref().filter(|(of, _)| *of == ino).map(|(_, inode)| &**inode)
     }
 
     /// Whether `request` asks for something to be made, and the master has made it.

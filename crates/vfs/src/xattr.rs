@@ -176,8 +176,8 @@ impl Core {
         {
             return Ok(xattrs(&inode.attr));
         }
-        if let Some(inode) = progress.glimpse.take() {
-            return Ok(inode.attr.xattrs);
+        if let Some(inode) = progress.glimpse_of(ino) {
+            return Ok(inode.attr.xattrs.clone());
         }
         Err(Step::Wait(self.want(Want::Attr { ino })))
     }

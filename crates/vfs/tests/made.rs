@@ -6,10 +6,10 @@
 mod common;
 
 use common::{CLOCK, change_master, create, member, root_grant};
-use meta::{FileKind, FsError, OpReply};
-use types::{Ino, LockMode};
+use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode, OpReply};
+use types::{Ino, LockMode, Name};
 use vfs::{Core, Keep, MakeSpec, Output, Reply, Request, RequestId};
-use wire::{FromMaster, ReassertPart, ToMaster, Want};
+use wire::{FromMaster, Grant, GrantData, ReassertPart, ToMaster, Want};
 
 /// Goal: what has been made for a process is open, whatever others do to its name before the process is told, and whoever
 /// is master then. Method: the operation is answered, its process waits for the attributes, and the master dies.
@@ -86,6 +86,73 @@ fn a_directory_that_is_removed_at_once_was_made() {
     assert_eq!((attr.uid, attr.gid, attr.nlink), (3, 4, 0));
     assert_eq!((entry.keep_name, entry.keep_attr), (Keep::No, Keep::No));
 }
+
+/// Goal: what is told of what was made is about that, though its name is another file's by then. Method: a FIFO is made by the master; under its name
+/// there is a file of another node's, of which attributes are told for once; and the FIFO is no more.
+#[test]
+fn what_has_the_name_of_what_was_made_lends_it_nothing() {
+    let mut core = member();
+    let (kind, target) = (FileKind::Fifo, Box::default());
+    let spec = MakeSpec { kind, mode: 0o640, umask: 0, uid: 3, gid: 4, rdev: 0, target };
+    let make = Request::Make { parent: Ino::ROOT, name: b"n"[..].into(), spec };
+    assert!(core.submit(CLOCK, RequestId(1), make).is_none());
+    let (mut made, mut answered, mut asked) = (None, None, Vec::new());
+    // A grant from before a release was heard of counts for nothing.
+    let mut seen = 0;
+    while let Some(output) = core.poll_output() {
+        let answer = match output {
+            Output::Send(ToMaster::Acquire { request, want: Want::Directory { ino: Ino::ROOT }, .. }) => {
+                let grants = vec![root_with(b"n", OTHER)];
+                FromMaster::Acquired { request, error: None, grants, seen, glimpse: None }
+            }
+            Output::Send(ToMaster::Ship { seq, op: meta::Op::Create { new, .. }, .. }) => {
+                made = Some(new.ino);
+                let result = Ok(OpReply::Inode { ino: new.ino });
+                FromMaster::Shipped { seq, result, changes: Vec::new(), grants: Vec::new(), seen }
+            }
+            Output::Send(ToMaster::Acquire { request, want, .. }) => {
+                asked.push(want.ino());
+                let is_other = want.ino() == OTHER;
+                let error = Some(FsError::Stale).filter(|_| !is_other);
+                let inode = Inode { attr: common::attr(FileKind::File), content: common::content(0) };
+                let glimpse = Some(Box::new(inode)).filter(|_| is_other);
+                FromMaster::Acquired { request, error, grants: Vec::new(), seen, glimpse }
+            }
+            Output::Send(ToMaster::Release { .. }) => {
+                seen += 1;
+                continue;
+            }
+            Output::Invalidate { job, .. } => {
+                core.invalidated(CLOCK, job);
+                continue;
+            }
+            Output::Reply(_, reply) => {
+                answered = Some(reply);
+                continue;
+            }
+            _ => continue,
+        };
+        core.handle_message(CLOCK, answer);
+    }
+    let Some(Reply::Entry(entry)) = answered else { panic!("answered {answered:?}") };
+    assert!(asked.contains(&OTHER) && asked.contains(&made.unwrap()), "attributes are asked for: {asked:?}");
+    let attr = entry.attr;
+    assert_eq!((Some(attr.ino), attr.kind, attr.mode, attr.uid), (made, FileKind::Fifo, 0o640, 3));
+}
+
+/// The root directory, shared, with one name.
+fn root_with(name: &[u8], ino: Ino) -> Grant {
+    let mut grant = root_grant();
+    grant.mode = LockMode::Pr;
+    if let GrantData::Directory { listing, .. } = &mut grant.data {
+        let (cookie, _) = Cookie::range_of(CookieKey([9; 16]).hash(name));
+        let (name, kind) = (Name::new(name).unwrap(), FileKind::File);
+        listing.entries.push((cookie, Dirent { name, ino, child: Child::Own { kind } }));
+    }
+    grant
+}
+
+const OTHER: Ino = Ino(22);
 
 /// Has a file made in the root, which others read too, and leaves its process waiting for the attributes.
 fn make(core: &mut Core) -> Ino {
