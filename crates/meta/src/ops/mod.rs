@@ -67,8 +67,8 @@ pub enum Op {
         parent: Ino,
         /// The name.
         name: Name,
-        /// The directory that the sender's kernel has under this name and takes for removed, 0 if not known: another one is
-        /// not removed in its place ([`FsError::Stale`]).
+        /// The directory that the sender's kernel has under this name and takes for removed, 0 if not known: while that is
+        /// there, another one is not removed in its place ([`FsError::Stale`]).
         meant: Ino,
     },
     /// rename and renameat2.

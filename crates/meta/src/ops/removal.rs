@@ -19,6 +19,19 @@ pub(super) struct Removal {
     pub(super) deleted: bool,
 }
 
+/// Refuses with [`FsError::Stale`] to take `found`, or nothing if 0, from a name where the sender's kernel has `meant`: to that it would never find
+/// its way again. Not where `meant` is gone, which the kernel may believe.
+pub(super) fn check_meant(view: &impl View, meant: Ino, found: Ino) -> Result<(), ViewError> {
+    if meant == Ino(0) || meant == found {
+        return Ok(());
+    }
+    match view.inode(meant, LockMode::Pr) {
+        Ok((inode, _)) if inode.attr.nlink > 0 => Err(FsError::Stale.into()),
+        Ok(_) | Err(ViewError::Refused(FsError::NotFound)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes one link from an inode that is no directory.
 pub(super) fn remove_link(
     view: &impl View,

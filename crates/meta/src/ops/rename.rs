@@ -37,8 +37,6 @@ pub(super) fn plan(
     target: Target,
 ) -> Result<Plan, ViewError> {
     let Target { open_here, meant } = target;
-    // A kernel never finds its way into a directory again that it takes for replaced.
-    let is_another = |ino: Ino| meant != Ino(0) && meant != ino;
     let parents = Parents::load(view, names)?;
     let Lookup::Found { cookie, entry } = view.lookup(names.parent, names.name, LockMode::Ex)? else {
         return Err(FsError::NotFound.into());
@@ -50,14 +48,12 @@ pub(super) fn plan(
         (Lookup::Found { cookie, entry }, RenameMode::Exchange) => {
             Move { view, context, names, parents }.exchange(source, Found { cookie, entry })
         }
-        (Lookup::Absent { .. }, RenameMode::Replace) if is_another(Ino(0)) => Err(FsError::Stale.into()),
-        (Lookup::Found { entry, .. }, RenameMode::Replace) if is_another(entry.ino) => {
-            Err(FsError::Stale.into())
-        }
         (Lookup::Absent { cookie }, RenameMode::Replace | RenameMode::NoReplace) => {
+            removal::check_meant(view, meant, Ino(0))?;
             Move { view, context, names, parents }.occupy(source, cookie)
         }
         (Lookup::Found { cookie, entry }, RenameMode::Replace) => {
+            removal::check_meant(view, meant, entry.ino)?;
             let target = Found { cookie, entry };
             Move { view, context, names, parents }.replace(source, target, open_here)
         }

@@ -26,9 +26,7 @@ pub(super) fn plan(
     if entry.kind() != FileKind::Directory {
         return Err(FsError::NotDirectory.into());
     }
-    if meant != Ino(0) && meant != entry.ino {
-        return Err(FsError::Stale.into());
-    }
+    removal::check_meant(view, meant, entry.ino)?;
     let child = Subject::of_entry(view, parent, cookie, entry)?;
     let ino = child.ino;
     let Removal { changes: removed, deleted } = removal::remove_directory(view, context, child)?;

@@ -49,9 +49,14 @@ fn refusals() {
 /// The kernel of who asks has directory 11 under this name, which another node has moved since.
 #[test]
 fn another_directory_than_the_one_that_is_meant_stays() {
-    let volume = Volume::new().with(mkdir(1, "d", 10));
+    let mut volume = Volume::new().with(mkdir(1, "d", 10)).with(mkdir(1, "aside", 11));
     let meant = |text, ino| Op::Rmdir { parent: Ino::ROOT, name: name(text), meant: Ino(ino) };
     assert_eq!(volume.plan(&meant("d", 11)), Err(FsError::Stale));
     assert_eq!(volume.plan(&meant("x", 11)), Err(FsError::NotFound), "nothing is removed");
     assert_eq!(volume.changes(&meant("d", 10)), volume.changes(&rmdir("d")));
+    assert_eq!(volume.changes(&meant("d", 99)), volume.changes(&rmdir("d")), "that is gone");
+    volume.holders = vec![NodeId(3)];
+    volume.change(&rmdir("aside"));
+    volume.holders.clear();
+    assert_eq!(volume.changes(&meant("d", 11)), volume.changes(&rmdir("d")), "gone but for who has it open");
 }
