@@ -341,6 +341,7 @@ impl Core {
         // The kernel writes back what it has let somebody store.
         progress.is_exempt = is_exempt || matches!(request, Request::WritePages { .. });
         progress.reread = self.overtaken_on_its_way(&request);
+        progress.meant = self.meant_by(&request);
         let reply = match self.attempt(&mut request, &mut progress) {
             Step::Done(reply) => Some(reply),
             Step::Wait(key) => {

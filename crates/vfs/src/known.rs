@@ -7,6 +7,7 @@ use hashbrown::hash_table::Entry;
 use meta::{Cookie, FsError};
 use rustc_hash::FxBuildHasher;
 use slab::Slab;
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use types::{Ino, Micros, Name};
 
@@ -323,6 +324,8 @@ pub struct KnownTable {
     inodes: Slab<(Ino, Known)>,
     /// Directories by the names under which the kernel has them, each in one place and each place with one.
     seats: HashTable<u32>,
+    /// What was there until the kernel was told otherwise, lately: who had looked before that may go on with it.
+    left: VecDeque<(Ino, Name, Ino)>,
     guard: Box<dyn Guard>,
     /// Before what its pages show as it was.
     pub(crate) shields: Shields,
@@ -331,7 +334,8 @@ pub struct KnownTable {
 impl KnownTable {
     pub fn new(guard: Box<dyn Guard>) -> Self {
         let (places, seats) = (HashTable::new(), HashTable::new());
-        Self { places, inodes: Slab::new(), seats, guard, shields: Shields::default() }
+        let left = VecDeque::new();
+        Self { places, inodes: Slab::new(), seats, left, guard, shields: Shields::default() }
     }
 
     /// The inode, known from here on if it was not.
@@ -388,10 +392,26 @@ impl KnownTable {
             self.inodes[place as usize].1.seat.take(parent, name);
             return;
         }
-        self.leave_seat(place);
-        self.clear_seat(parent, name);
+        let before = self.inodes[place as usize].1.seat.place().cloned();
+        let before = before.filter(|_| self.leave_seat(place));
+        let displaced = self.seated(parent, name);
+        self.vacate(parent, name);
         self.inodes[place as usize].1.seat.take(parent, name);
         self.enter_seat(place, parent, name);
+        let moved = before.map(|(parent, name)| (parent, name, ino));
+        self.left.extend(moved.into_iter().chain(displaced.map(|other| (parent, name.clone(), other))));
+        while self.left.len() > LEFT_MAX {
+            self.left.pop_front();
+        }
+    }
+
+    /// The directory that the kernel takes for gone when it has this name removed or replaced; 0 if that is not known. Once, what it had there before.
+    pub(crate) fn take_meant(&mut self, parent: Ino, name: &Name) -> Ino {
+        let is_there = |(of, left, _): &(Ino, Name, Ino)| *of == parent && left == name;
+        if let Some((_, _, ino)) = self.left.iter().position(is_there).and_then(|at| self.left.remove(at)) {
+            return ino;
+        }
+        self.seated(parent, name).unwrap_or(Ino(0))
     }
 
     /// The directory that the kernel has there, as far as it was told. It may have something else there that was told later.
@@ -402,10 +422,14 @@ impl KnownTable {
 
     /// The kernel has no directory there that we know of.
     pub(crate) fn clear_seat(&mut self, parent: Ino, name: &Name) {
+        self.vacate(parent, name);
+        self.left.retain(|(of, left, _)| *of != parent || left != name);
+    }
+
+    fn vacate(&mut self, parent: Ino, name: &Name) {
         let Self { seats, inodes, .. } = self;
-        if let Ok(entry) =
-            seats.find_entry(hash_of_seat(parent, name), |at| has_seat(inodes, *at, parent, name))
-        {
+        let hash = hash_of_seat(parent, name);
+        if let Ok(entry) = seats.find_entry(hash, |at| has_seat(inodes, *at, parent, name)) {
             entry.remove();
         }
     }
@@ -434,15 +458,15 @@ impl KnownTable {
         });
     }
 
-    fn leave_seat(&mut self, place: u32) {
+    /// Returns whether it had one.
+    fn leave_seat(&mut self, place: u32) -> bool {
         let Self { seats, inodes, .. } = self;
         let Some((parent, name)) = inodes.get(place as usize).and_then(|(_, known)| known.seat.place())
         else {
-            return;
+            return false;
         };
-        if let Ok(entry) = seats.find_entry(hash_of_seat(*parent, name), |at| *at == place) {
-            entry.remove();
-        }
+        let found = seats.find_entry(hash_of_seat(*parent, name), |at| *at == place);
+        found.map(|entry| entry.remove()).is_ok()
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &Ino> {
@@ -482,6 +506,9 @@ fn is_at(inodes: &Slab<(Ino, Known)>, place: u32, ino: Ino) -> bool {
 fn hash_of(ino: Ino) -> u64 {
     FxBuildHasher.hash_one(ino)
 }
+
+/// Places where something else was lately that are remembered.
+const LEFT_MAX: usize = 64;
 
 fn has_seat(inodes: &Slab<(Ino, Known)>, place: u32, parent: Ino, name: &Name) -> bool {
     inodes.get(place as usize).is_some_and(|(_, known)| known.seat.is_at(parent, name))
@@ -574,6 +601,30 @@ mod tests {
             }
             assert_eq!(table.seats.len(), seats.len());
         }
+    }
+
+    /// Who looked before the kernel was told otherwise may still mean what was there.
+    #[test]
+    fn what_was_there_before_is_meant_once() {
+        let mut table = KnownTable::new(Box::new(Unguarded));
+        let [a, b] = [&b"a"[..], b"b"].map(|name| Name::new(name).unwrap());
+        table.take_seat(Ino(10), Ino(1), &a);
+        assert_eq!(table.take_meant(Ino(1), &a), Ino(10));
+        table.take_seat(Ino(11), Ino(1), &a);
+        assert_eq!(
+            [0; 3].map(|_| table.take_meant(Ino(1), &a)),
+            [Ino(10), Ino(11), Ino(11)],
+            "another has its name"
+        );
+        table.take_seat(Ino(11), Ino(2), &b);
+        assert_eq!([0; 2].map(|_| table.take_meant(Ino(1), &a)), [Ino(11), Ino(0)], "it is told elsewhere");
+        table.take_seat(Ino(10), Ino(2), &b);
+        table.clear_seat(Ino(2), &b);
+        assert_eq!(table.take_meant(Ino(2), &b), Ino(0), "it is removed");
+        for n in 0..200 {
+            table.take_seat(Ino(100 + n), Ino(1), &a);
+        }
+        assert_eq!(table.left.len(), LEFT_MAX);
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod quota;
 mod readdir;
 mod request;
 mod revoke;
+mod seats;
 mod shield;
 mod space;
 mod turns;

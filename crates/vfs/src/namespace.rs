@@ -151,10 +151,7 @@ impl Core {
             self.take_listing_back(ino)?;
         }
         let target_open_here = self.child_is_open(new_parent, &new_name);
-        let meant = match mode {
-            RenameMode::Replace => self.meant(new_parent, &new_name, progress),
-            RenameMode::NoReplace | RenameMode::Exchange => Ino(0),
-        };
+        let meant = progress.meant;
         let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant };
         let reply = self.run_as_meant(&op, OperationKind::Rename, progress)?;
         if progress.ship.is_none() {
@@ -190,54 +187,12 @@ impl Core {
 
     fn try_rmdir(&mut self, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
         let name = checked(name)?;
-        let meant = self.meant(parent, &name, progress);
-        let op = Op::Rmdir { parent, name, meant };
+        let op = Op::Rmdir { parent, name, meant: progress.meant };
         self.run_as_meant(&op, OperationKind::Rmdir, progress)?;
         if let Op::Rmdir { parent, name, .. } = &op {
             self.known.clear_seat(*parent, name);
         }
         self.finish_dir(Reply::Done, progress)
-    }
-
-    /// The directory that the kernel takes for removed or replaced when this name is, which it holds locked from then on; 0 if that is not known.
-    fn meant(&self, parent: Ino, name: &Name, progress: &mut Progress) -> Ino {
-        #[cfg(feature = "planted")]
-        if types::planted::strikes(types::planted::Planted::AnyDirectoryRemoved) {
-            return Ino(0);
-        }
-        *progress.meant.get_or_insert_with(|| self.known.seated(parent, name).unwrap_or(Ino(0)))
-    }
-
-    /// Runs a removal or rename by which the kernel takes a directory for gone: if another node has moved that, and something else has its name, the
-    /// kernel is to look there again, and then comes back.
-    fn run_as_meant(&mut self, op: &Op, kind: OperationKind, progress: &mut Progress) -> Try<OpReply> {
-        let done = self.run_op(op, kind, progress);
-        if let Err(Step::Done(Reply::Error(FsError::Stale))) = &done
-            && let Some((parent, name)) = name_vacated(op)
-        {
-            self.known.clear_seat(parent, name);
-        }
-        done
-    }
-
-    /// The kernel has the directories that were renamed where they are now, and none where one was replaced.
-    fn note_seats(&mut self, op: &Op, reply: OpReply) {
-        let (Op::Rename { parent, name, new_parent, new_name, .. }, OpReply::Renamed { ino, replaced }) =
-            (op, reply)
-        else {
-            return;
-        };
-        let seats = [(*parent, name), (*new_parent, new_name)];
-        let had = seats.map(|(parent, name)| self.known.seated(parent, name));
-        for (parent, name) in seats {
-            self.known.clear_seat(parent, name);
-        }
-        // What another node had moved there is not what the kernel has moved.
-        for ((moved, had), (parent, name)) in [ino, replaced].into_iter().zip(had).zip(names_given(op)) {
-            if had == Some(moved) {
-                self.known.move_seat(moved, parent, name);
-            }
-        }
     }
 
     /// What the kernel has listed of a directory tells of its parent, and it goes on to believe that when the directory is moved.
@@ -384,12 +339,16 @@ impl Core {
     /// something else.
     fn made_entry(&mut self, parent: Ino, name: &Name, ino: Ino, progress: &mut Progress) -> Try<Entry> {
         // In a directory that is gone it is found no more, and was made all the same.
-        if progress.stale_ino.0 == Some(parent) {
+        if progress.stale_ino.0 == Some(parent) || progress.lost_name {
             return self.own_entry(ino, progress);
         }
         match self.try_lookup(parent, name.as_bytes())? {
             Reply::Entry(entry) if entry.attr.ino == ino => return Ok(entry),
-            Reply::Entry(other) => _ = self.forget(other.attr.ino, 1),
+            Reply::Entry(other) => {
+                self.forget(other.attr.ino, 1);
+                // Attributes of either may be told for one try only: it is not looked for again.
+                progress.lost_name = true;
+            }
             Reply::NoEntry(_) => {}
             other => return Err(Step::Done(other)),
         }
@@ -948,15 +907,6 @@ pub(crate) fn names_given(op: &Op) -> Vec<(Ino, &Name)> {
     match mode {
         RenameMode::Exchange => vec![(*new_parent, new_name), (*parent, name)],
         RenameMode::Replace | RenameMode::NoReplace => vec![(*new_parent, new_name)],
-    }
-}
-
-/// The name that an operation takes a directory from.
-fn name_vacated(op: &Op) -> Option<(Ino, &Name)> {
-    match op {
-        Op::Rmdir { parent, name, .. } => Some((*parent, name)),
-        Op::Rename { new_parent, new_name, .. } => Some((*new_parent, new_name)),
-        _ => None,
     }
 }
 

@@ -115,8 +115,10 @@ pub struct Progress {
     pub met_since: Option<Micros>,
     /// Whether what it made is not to be found any more.
     pub is_gone: bool,
-    /// The directory that the kernel takes for removed when it is done, as far as that was known when it came.
-    pub meant: Option<Ino>,
+    /// The directory that the kernel takes for removed when it is done, as far as that was known when it came; or 0.
+    pub meant: Ino,
+    /// Whether the name of what it made was seen to be another's.
+    pub lost_name: bool,
     /// Its lock request and the answer.
     pub lock: Option<(u64, Option<LockAnswer>)>,
     /// How often there were none where the record says that there are.
@@ -185,7 +187,8 @@ impl Progress {
             stale_ino: (None, 0),
             met_since: None,
             is_gone: false,
-            meant: None,
+            meant: Ino(0),
+            lost_name: false,
             lock: None,
             empty_fetches: 0,
             xattrs: None,

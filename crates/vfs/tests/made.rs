@@ -88,9 +88,15 @@ fn a_directory_that_is_removed_at_once_was_made() {
 }
 
 /// Goal: what is told of what was made is about that, though its name is another file's by then. Method: a FIFO is made by the master; under its name
-/// there is a file of another node's, of which attributes are told for once; and the FIFO is no more.
+/// there is a file of another node's, of which attributes are told for once; the FIFO is no more, or told of for once as well.
 #[test]
 fn what_has_the_name_of_what_was_made_lends_it_nothing() {
+    for is_there in [false, true] {
+        made_and_lost(is_there);
+    }
+}
+
+fn made_and_lost(is_there: bool) {
     let mut core = member();
     let (kind, target) = (FileKind::Fifo, Box::default());
     let spec = MakeSpec { kind, mode: 0o640, umask: 0, uid: 3, gid: 4, rdev: 0, target };
@@ -112,10 +118,13 @@ fn what_has_the_name_of_what_was_made_lends_it_nothing() {
             }
             Output::Send(ToMaster::Acquire { request, want, .. }) => {
                 asked.push(want.ino());
+                assert!(asked.len() < 20, "asked for ever: {asked:?}");
                 let is_other = want.ino() == OTHER;
-                let error = Some(FsError::Stale).filter(|_| !is_other);
-                let inode = Inode { attr: common::attr(FileKind::File), content: common::content(0) };
-                let glimpse = Some(Box::new(inode)).filter(|_| is_other);
+                let is_told = is_other || is_there;
+                let error = Some(FsError::Stale).filter(|_| !is_told);
+                let kind = if is_other { FileKind::File } else { FileKind::Fifo };
+                let inode = Inode { attr: common::attr(kind), content: common::content(0) };
+                let glimpse = Some(Box::new(inode)).filter(|_| is_told);
                 FromMaster::Acquired { request, error, grants: Vec::new(), seen, glimpse }
             }
             Output::Send(ToMaster::Release { .. }) => {
@@ -137,7 +146,8 @@ fn what_has_the_name_of_what_was_made_lends_it_nothing() {
     let Some(Reply::Entry(entry)) = answered else { panic!("answered {answered:?}") };
     assert!(asked.contains(&OTHER) && asked.contains(&made.unwrap()), "attributes are asked for: {asked:?}");
     let attr = entry.attr;
-    assert_eq!((Some(attr.ino), attr.kind, attr.mode, attr.uid), (made, FileKind::Fifo, 0o640, 3));
+    let (mode, uid) = if is_there { (0o644, 0) } else { (0o640, 3) };
+    assert_eq!((Some(attr.ino), attr.kind, attr.mode, attr.uid), (made, FileKind::Fifo, mode, uid));
 }
 
 /// The root directory, shared, with one name.

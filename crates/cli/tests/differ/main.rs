@@ -13,6 +13,7 @@ mod draw;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod lab;
 mod look;
+mod names;
 mod one_file;
 mod op;
 mod pairs;
@@ -24,6 +25,7 @@ use std::time::{Duration, SystemTime};
 use arena::Arena;
 use at_once::AtOnce;
 use differ::{Differ, End};
+use names::Names;
 use one_file::OneFile;
 use pairs::Pairs;
 
@@ -70,6 +72,18 @@ fn two_operations_at_once_leave_what_either_order_does() {
     run_seeds("two_operations_at_once_leave_what_either_order_does", |seed, end| {
         let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
         let steps = Pairs::new(arena, seed).run(end)?;
+        println!("{steps} steps");
+        Ok(steps)
+    });
+}
+
+/// A long form: `cargo xtask long names`.
+#[test]
+#[ignore = "takes minutes"]
+fn names_at_once_are_what_some_order_makes_them() {
+    run_seeds("names_at_once_are_what_some_order_makes_them", |seed, end| {
+        let Some(arena) = Arena::new(patience(end)) else { return Ok(0) };
+        let steps = Names::new(arena, seed).run(end)?;
         println!("{steps} steps");
         Ok(steps)
     });
