@@ -177,18 +177,18 @@ impl MemFs {
 
     /// Makes a file behind the kernel's back.
     pub fn create_remote(&self, parent: u64, name: &str) -> u64 {
-        let mut nodes = self.nodes.lock();
-        let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
-        nodes.insert(ino, new_node(ino, S_IFREG | 0o644, 0, 0));
-        nodes.get_mut(&parent).unwrap().children.insert(name.into(), ino);
-        ino
+        self.make_remote(parent, name, S_IFREG | 0o644)
     }
 
     /// Makes a directory behind the kernel's back.
     pub fn make_dir_remote(&self, parent: u64, name: &str) -> u64 {
+        self.make_remote(parent, name, S_IFDIR | 0o755)
+    }
+
+    fn make_remote(&self, parent: u64, name: &str, mode: u32) -> u64 {
         let mut nodes = self.nodes.lock();
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
-        nodes.insert(ino, new_node(ino, S_IFDIR | 0o755, 0, 0));
+        nodes.insert(ino, new_node(ino, mode, 0, 0));
         nodes.get_mut(&parent).unwrap().children.insert(name.into(), ino);
         ino
     }
