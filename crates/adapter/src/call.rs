@@ -7,7 +7,7 @@ use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use types::Ino;
-use vfs::{Interrupt, RequestId};
+use vfs::{Interrupt, RequestId, Shield};
 
 use crate::invalidate::Before;
 use crate::kind::kind_of;
@@ -24,8 +24,8 @@ pub(crate) struct Call {
     pub shape: Shape,
     pub stage: Stage,
     pub waited: Waited,
-    /// What comes before the answer.
-    pub before: Before,
+    /// What comes before the answer, if anything. Apart, as mostly nothing does, and a call changes hands often.
+    before: Option<Box<Before>>,
     /// The name that it makes a file under, or looks up.
     pub making: Option<NameHash>,
     /// The thread that asked, 0 if it is not in sight.
@@ -40,12 +40,12 @@ pub(crate) struct Call {
 }
 
 /// How far a request came that takes more than one question to the core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Asked what the kernel asked.
     Asked,
     /// Written; now being made durable.
-    Syncing(Placed),
+    Syncing(Box<Placed>),
 }
 
 /// Whether other requests may have been answered between a request's arrival and its turn.
@@ -65,7 +65,7 @@ impl Call {
             shape: Shape::Plain,
             stage: Stage::Asked,
             waited: Waited::No,
-            before: Before::default(),
+            before: None,
             making: None,
             pid,
             is_by_handle: false,
@@ -90,6 +90,33 @@ impl Call {
 
     pub fn arrived(&self) -> Instant {
         self.arrived
+    }
+
+    /// To add to what comes before the answer.
+    pub fn before_mut(&mut self) -> &mut Before {
+        self.before.get_or_insert_default()
+    }
+
+    /// Has pages behind this go before the answer.
+    pub fn note_shield(&mut self, shield: Option<Shield>) {
+        if shield.is_some() || self.before.is_some() {
+            self.before_mut().shield = shield;
+        }
+    }
+
+    /// Has this come before the answer, and nothing else.
+    pub fn set_before(&mut self, before: Before) {
+        self.before = (!before.is_nothing()).then(|| Box::new(before));
+    }
+
+    /// The answer waits for this, if it may not be given as it is.
+    pub fn take_before(&mut self) -> Option<Before> {
+        self.before.take().map(|before| *before).filter(|before| !before.is_nothing())
+    }
+
+    /// Whether something comes before the answer.
+    pub fn has_before(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| !before.is_nothing())
     }
 
     /// Notes what the core is asked to do; what it is asked next to complete that changes nothing.

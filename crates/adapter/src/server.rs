@@ -376,15 +376,18 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
             core.end_moved(ino, offset.saturating_add(*len));
         }
         (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
-            call.before.catch_up = core.earlier_end_met(ino);
+            note_earlier_end(core, call, ino);
         }
         (Shape::Read { ino, len: wanted }, Reply::ReadJob(job)) if is_short(job.len, wanted) => {
-            call.before.catch_up = core.earlier_end_met(ino);
+            note_earlier_end(core, call, ino);
         }
         // From an answer to SETATTR the kernel takes everything.
         _ if call.kind() == FuseKind::Setattr => {
             core.attributes_set(reply);
-            call.before.raise = core.later_end(reply);
+            let raise = core.later_end(reply);
+            if raise.is_some() {
+                call.before_mut().raise = raise;
+            }
         }
         _ => {
             let asker = match call.kind() {
@@ -392,17 +395,25 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
                 _ if call.is_by_handle => Asker::Thread(call.pid()),
                 _ => Asker::Other,
             };
-            call.before = Before {
+            let outdated = core.outdated(reply).map(|of| Outdated { asker, ..of });
+            // What is to be brought up to date may be waiting for this.
+            let may_wait = |_: &Outdated| !catch_up.is_some_and(|looks| looks.is_looking(call.pid()));
+            let before = Before {
                 drop: core.seat_before(reply),
-                catch_up: core.outdated(reply).map(|of| Outdated { asker, ..of }),
+                catch_up: outdated.filter(may_wait),
                 raise: core.later_end(reply),
                 shield: None,
             };
-            // What is to be brought up to date may be waiting for this.
-            if catch_up.is_some_and(|catch_up| catch_up.is_looking(call.pid())) {
-                call.before.catch_up = None;
-            }
+            call.set_before(before);
         }
+    }
+}
+
+/// A read that met an end is answered when the kernel has that one too.
+fn note_earlier_end(core: &mut Core, call: &mut Call, ino: Ino) {
+    let earlier = core.earlier_end_met(ino);
+    if earlier.is_some() {
+        call.before_mut().catch_up = earlier;
     }
 }
 
@@ -452,7 +463,8 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
 
 /// Makes an answer of the core's reply, or takes the next step towards one.
 fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread) {
-    match (call.shape, call.stage, reply) {
+    let stage = std::mem::replace(&mut call.stage, Stage::Asked);
+    match (call.shape, stage, reply) {
         (_, _, Reply::ReadJob(job)) => match thread {
             Thread::Reader if read::is_small(&job) => run_read(driver, call, &job),
             Thread::Reader | Thread::Other => driver.spawn(Task { call, what: Work::Read(job) }),
@@ -462,7 +474,7 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
             if !shape.sync {
                 return written::finish(driver, call, shape, placed);
             }
-            call.stage = Stage::Syncing(placed);
+            call.stage = Stage::Syncing(Box::new(placed));
             let request = Request::Fsync { ino: shape.ino };
             match thread {
                 Thread::Reader => ask(driver, call, request, thread),
@@ -475,14 +487,14 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
                 let written =
                     Reply::Written { len: placed.len, moved_to: None, reread: Reread::NONE, shield: None };
                 driver.with_core(|core, _| note_written(core, shape, &written));
-                written::finish(driver, call, shape, placed);
+                written::finish(driver, call, shape, *placed);
             }
             // The bytes are there all the same.
             reply => {
                 let answer = answer_of(driver, &call, reply);
-                call.before.shield = placed.shield;
+                call.note_shield(placed.shield);
                 send(driver, call, answer);
-                written::invalidate(driver, shape, placed);
+                written::invalidate(driver, shape, *placed);
             }
         },
         (_, _, reply) => finish(driver, call, reply),
@@ -514,22 +526,21 @@ fn answer_on_the_way<D: Driver>(driver: &D, call: Call, ino: Ino, operation: &Op
 
 /// Answers with what the core said.
 fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
-    call.before.shield = reply.shield();
+    call.note_shield(reply.shield());
     let answer = answer_of(driver, &call, reply);
     send(driver, call, answer);
 }
 
 /// Answers, after what comes before.
 pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, mut answer: Answer) {
-    let before = std::mem::take(&mut call.before);
-    if before.is_nothing() {
+    let Some(before) = call.take_before() else {
         if let Shape::Flush { ino } = call.shape
             && driver.catch_up().is_some_and(|catch_up| catch_up.uses(ino))
         {
             return driver.spawn(Task { call, what: Work::Flush(ino, answer) });
         }
         return call.finish(driver.metrics(), answer);
-    }
+    };
     if let Answer::Entry(entry) = &mut answer {
         // The name may be taken back while this waits, and who looks a name up again has no lock by which that is noticed: the kernel would take it with the
         // answer, for good.
@@ -603,7 +614,7 @@ fn run_read<D: Driver>(driver: &D, call: Call, job: &ReadJob) {
     // Given back whatever comes.
     let _pin = Pinned { driver, pin: job.pin };
     read::with_bytes(driver.store(), metrics, job, |bytes| match bytes {
-        Some(bytes) if !call.before.is_nothing() => send(driver, call, Answer::Data(bytes.to_vec())),
+        Some(bytes) if call.has_before() => send(driver, call, Answer::Data(bytes.to_vec())),
         Some(bytes) => call.finish_data(metrics, bytes),
         None => call.finish(metrics, Answer::Error(Errno::IO)),
     });

@@ -36,7 +36,7 @@ pub(crate) fn finish<D: Driver>(driver: &D, mut call: Call, shape: WriteShape, p
     let Placed { len, moved_to, shield, waited, .. } = placed;
     let answer = Answer::Written(len);
     if shield.is_some() {
-        call.before.shield = shield;
+        call.note_shield(shield);
         return send(driver, call, answer);
     }
     match moved_to {

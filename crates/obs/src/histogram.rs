@@ -21,7 +21,9 @@ impl Histogram {
     pub fn record(&self, us: u64) {
         self.buckets[bucket_of(us)].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(us, Relaxed);
-        self.max_us.fetch_max(us, Relaxed);
+        if us > self.max_us.load(Relaxed) {
+            self.max_us.fetch_max(us, Relaxed);
+        }
     }
 
     /// How many were recorded.

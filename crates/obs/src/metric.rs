@@ -42,7 +42,10 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds `n`.
     pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Relaxed);
+        // A locked instruction costs more than the question.
+        if n > 0 {
+            self.0.fetch_add(n, Relaxed);
+        }
     }
 
     /// The count so far.
@@ -68,13 +71,18 @@ impl Gauge {
     /// Sets the value.
     pub fn set(&self, value: i64) {
         self.now.store(value, Relaxed);
-        self.peak.fetch_max(value, Relaxed);
+        self.raise(value);
     }
 
     /// Adds `n`, which may be negative.
     pub fn add(&self, n: i64) {
-        let after = self.now.fetch_add(n, Relaxed).wrapping_add(n);
-        self.peak.fetch_max(after, Relaxed);
+        self.raise(self.now.fetch_add(n, Relaxed).wrapping_add(n));
+    }
+
+    fn raise(&self, value: i64) {
+        if value > self.peak.load(Relaxed) {
+            self.peak.fetch_max(value, Relaxed);
+        }
     }
 
     /// The value.
