@@ -147,7 +147,7 @@ impl Call {
     }
 
     fn finish_with(self, metrics: &Metrics, send: impl FnOnce(fuse::Reply)) {
-        self.answer_with(send).done(metrics);
+        self.answer_with(send).record(metrics, fuse::answered_at());
     }
 
     fn answer_with(self, send: impl FnOnce(fuse::Reply)) -> Answered {
@@ -166,10 +166,14 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// Records how long it took.
+    /// Records how long it took with what was still to be done.
     pub fn done(self, metrics: &Metrics) {
+        self.record(metrics, Instant::now());
+    }
+
+    fn record(self, metrics: &Metrics, end: Instant) {
         let Self { kind, operation, arrived } = self;
-        let us = arrived.elapsed().as_micros() as u64;
+        let us = end.saturating_duration_since(arrived).as_micros() as u64;
         metrics.fuse_duration.record(kind, us);
         if let Some(operation) = operation {
             metrics.operation_duration.record(operation, us);

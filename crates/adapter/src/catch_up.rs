@@ -38,6 +38,8 @@ pub struct CatchUp {
     mount: Arc<Mount>,
     /// Questions that the kernel is asked or has not dealt with.
     running: Mutex<Vec<Asking>>,
+    /// How many they are: hardly ever any, and each request is asked whether it is of one.
+    runs: AtomicUsize,
     ended: Condvar,
     /// Files that somebody here cuts: the kernel drops pages behind the end that he was answered, and nothing shows yet that it
     /// is done.
@@ -119,6 +121,7 @@ impl CatchUp {
         Arc::new(Self {
             mount,
             running: Mutex::default(),
+            runs: AtomicUsize::new(0),
             ended: Condvar::new(),
             cut: Mutex::default(),
             cuts: AtomicUsize::new(0),
@@ -276,7 +279,7 @@ impl CatchUp {
 
     /// Whether anything is done with `ino` through the mount.
     pub fn uses(&self, ino: Ino) -> bool {
-        self.running.lock().iter().any(|asking| asking.of.ino == ino)
+        self.runs() && self.running.lock().iter().any(|asking| asking.of.ino == ino)
     }
 
     /// Waits until nothing is, for it keeps the mount from being unmounted; not for long.
@@ -286,13 +289,21 @@ impl CatchUp {
 
     /// Whether a thread looks at what the kernel has, or has it ask. Where the kernel looks a file up for it, it has the file no more.
     pub fn is_looking(&self, thread: u32) -> bool {
-        self.running.lock().iter().any(|asking| asking.thread == thread)
+        self.runs() && self.running.lock().iter().any(|asking| asking.thread == thread)
+    }
+
+    /// Whether there is any thread that has the kernel ask. One that does so was counted before it did.
+    fn runs(&self) -> bool {
+        self.runs.load(Ordering::SeqCst) > 0
     }
 
     /// What is to be done about a question of a thread; it counts as answered from here on.
     ///
     /// On its way to the file it may ask for the root of the mount, as anybody does.
     pub fn turn(&self, thread: u32, ino: Ino) -> Turn {
+        if !self.runs() {
+            return Turn::Other;
+        }
         let mut running = self.running.lock();
         let is_it =
             |asking: &&mut Asking| asking.thread == thread && asking.of.ino == ino && asking.how != How::Look;
@@ -371,11 +382,16 @@ impl CatchUp {
 
     fn enter_asking(&self, of: Outdated, thread: u32, how: How, end: Option<u64>) {
         let asking = Asking { of, thread, how, end, stage: Stage::Queued, since: Instant::now() };
-        self.running.lock().push(asking);
+        let mut running = self.running.lock();
+        running.push(asking);
+        self.runs.store(running.len(), Ordering::SeqCst);
     }
 
     fn leave(&self, thread: u32) {
-        self.running.lock().retain(|asking| asking.thread != thread);
+        let mut running = self.running.lock();
+        running.retain(|asking| asking.thread != thread);
+        self.runs.store(running.len(), Ordering::SeqCst);
+        drop(running);
         self.ended.notify_all();
     }
 

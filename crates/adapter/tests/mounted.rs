@@ -442,6 +442,28 @@ fn requests_that_wait_are_answered_when_the_core_has_answers() {
     assert_eq!(std::fs::metadata(&mounted.directory).unwrap_err().raw_os_error(), Some(5));
 }
 
+/// Goal: an answer took as long as its caller waited for it, not as long as he then had other things to do, which he does first where both are on one CPU.
+/// Method: a caller who computes for a while after each answer; each is given at once.
+#[test]
+fn what_a_caller_does_next_is_no_part_of_an_answer() {
+    let Some((node, mounted)) = mount_node() else { return };
+    node.with_core(|core, clock| core.lost(clock, "it is a test".to_owned()));
+    for _ in 0..1000 {
+        std::fs::metadata(&mounted.directory).unwrap_err();
+        let until = Instant::now() + COMPUTES;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+    wait_until("the record of the last", || stats_answered(&node) == 1000);
+    let kinds = [FuseKind::Getattr, FuseKind::Statx].map(|kind| node.metrics.fuse_duration.at(kind));
+    let p50 = kinds.iter().max_by_key(|of| of.count()).map(|of| Duration::from_micros(of.p50())).unwrap();
+    assert!(p50 < COMPUTES / 2, "{p50:?}");
+}
+
+/// Less than what ends a burst of requests.
+const COMPUTES: Duration = Duration::from_micros(200);
+
 #[test]
 fn nothing_waits_any_more_when_the_mount_is_gone() {
     let Some((node, mounted)) = mount_node() else { return };

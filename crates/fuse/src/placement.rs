@@ -135,6 +135,12 @@ pub fn rise() {
     });
 }
 
+/// When the caller has had the answer that this thread has just sent. Of a short one that is before the call that sent it was over: the caller goes
+/// first from there on, for as long as he has something to do.
+pub fn answered_at() -> Instant {
+    PLACE.with_borrow(|place| place.as_ref().map_or_else(Instant::now, |place| place.sent_at))
+}
+
 /// The reader is about to ask for the next message.
 pub(crate) fn before_read() {
     PLACE.with_borrow_mut(|place| {
@@ -169,7 +175,10 @@ struct Place {
     /// Of these, how many were not there when it looked, since it last looked where the caller is.
     slept: i32,
     reading_since: Instant,
+    /// When it began to answer, last.
     answered_at: Instant,
+    /// When the caller had that.
+    sent_at: Instant,
     /// How long after its last answer the next request is still of the same burst.
     close: Duration,
     /// When it last put off the watch.
@@ -200,6 +209,7 @@ impl Place {
             slept: 0,
             reading_since: now,
             answered_at: now,
+            sent_at: now,
             close: CLOSE,
             timed_at: now,
             is_risen: false,
@@ -279,7 +289,12 @@ impl Place {
         self.answered_at = Instant::now();
         if len > SMALL {
             self.end_burst();
-        } else if self.is_active(self.answered_at) {
+            let result = write();
+            self.sent_at = Instant::now();
+            return result;
+        }
+        self.sent_at = self.answered_at;
+        if self.is_active(self.answered_at) {
             self.step_back();
         }
         write()
@@ -297,7 +312,9 @@ impl Place {
     /// would not help.
     fn step_back(&mut self) {
         let is_risen = std::mem::take(&mut self.is_risen);
-        if !self.shared.is_back.swap(true, Ordering::SeqCst) {
+        // Looked at first: it mostly is.
+        let is_back = &self.shared.is_back;
+        if !is_back.load(Ordering::SeqCst) && !is_back.swap(true, Ordering::SeqCst) {
             self.shared.timer.set(LOOK);
             self.timed_at = self.answered_at;
         } else {
@@ -671,6 +688,25 @@ mod tests {
             serve(|| is_back |= policy() == SCHED_IDLE);
         }
         is_back
+    }
+
+    /// Goal: what a caller does once he is answered is not taken for time that the answer took. Method: the call that sends it lasts, as it does where the caller
+    /// goes first; and a long answer, of which he has nothing before all of it is copied.
+    #[test]
+    fn a_short_answer_is_given_when_it_is_sent_and_a_long_one_when_that_is_over() {
+        placed(|| {
+            let lasts = Duration::from_millis(5);
+            let begun = Instant::now();
+            answering(100, || std::thread::sleep(lasts));
+            let given = answered_at() - begun;
+            assert!(given < lasts, "{given:?}");
+            let begun = Instant::now();
+            answering(SMALL + 1, || std::thread::sleep(lasts));
+            let given = answered_at() - begun;
+            assert!(given >= lasts, "{given:?}");
+        });
+        let before = Instant::now();
+        assert!(answered_at() >= before, "no reader: now");
     }
 
     fn spin(how_long: Duration) {
