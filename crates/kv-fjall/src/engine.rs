@@ -6,7 +6,7 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
 };
@@ -43,7 +43,7 @@ pub struct FjallEngine {
     syncer: Mutex<Syncer>,
     /// Bytes of batches since the last sync, about.
     unsynced_bytes: AtomicU64,
-    ahead: Mutex<AheadState>,
+    zeros: AheadState,
     /// A second view of the witness, so that a commit need not wait for a sync.
     fence: FileWitness,
     /// The first failure of a write. Never cleared.
@@ -57,11 +57,27 @@ struct Syncer {
     durable: Seq,
 }
 
-/// Zeros ahead in the journal, and whether they are of use.
+/// Zeros ahead in the journal.
 struct AheadState {
-    ahead: Ahead,
-    /// The last sync was one of little.
-    is_of_use: bool,
+    /// Locked while some are written.
+    ahead: Mutex<Ahead>,
+    /// Bytes of batches that it was not told of yet: who syncs them does not wait for it.
+    written: AtomicU64,
+    /// Whether they are of use: the last sync was one of little.
+    is_of_use: AtomicBool,
+}
+
+impl AheadState {
+    fn note_synced(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::AcqRel);
+        self.is_of_use.store(bytes <= SMALL_SYNC, Ordering::Release);
+    }
+
+    /// Whether more are to be written.
+    fn is_wanted(&self, ahead: &mut Ahead) -> bool {
+        ahead.note_written(self.written.swap(0, Ordering::AcqRel));
+        self.is_of_use.load(Ordering::Acquire) && ahead.is_low()
+    }
 }
 
 /// When the memtable that batches go to is sealed, for fjall's thread to flush.
@@ -133,7 +149,11 @@ impl FjallEngine {
             last_seq: AtomicU64::new(opened.last.0),
             syncer: Mutex::new(syncer),
             unsynced_bytes: AtomicU64::new(0),
-            ahead: Mutex::new(AheadState { ahead: opened.ahead, is_of_use: false }),
+            zeros: AheadState {
+                ahead: Mutex::new(opened.ahead),
+                written: AtomicU64::new(0),
+                is_of_use: AtomicBool::new(false),
+            },
             fence,
             failed: Mutex::new(None),
             _lock: opened.lock,
@@ -318,11 +338,7 @@ impl Engine for FjallEngine {
         }
         let seq = self.last_seq();
         let bytes = self.unsynced_bytes.swap(0, Ordering::AcqRel);
-        {
-            let mut state = self.ahead.lock();
-            state.ahead.note_written(bytes);
-            state.is_of_use = bytes <= SMALL_SYNC;
-        }
+        self.zeros.note_synced(bytes);
         let syncer = &mut *syncer;
         let mark = Mark { seq, generation: self.generation };
         syncer
@@ -337,24 +353,22 @@ impl Engine for FjallEngine {
 
     fn is_unprepared(&self) -> bool {
         // Whoever has it locked prepares.
-        self.ahead.try_lock().is_some_and(|state| state.is_of_use && state.ahead.is_low())
+        self.zeros.ahead.try_lock().is_some_and(|mut ahead| self.zeros.is_wanted(&mut ahead))
     }
 
     fn prepare(&self) -> Result<()> {
-        let mut state = self.ahead.lock();
-        if !state.is_of_use || !state.ahead.is_low() {
+        let mut ahead = self.zeros.ahead.lock();
+        if !self.zeros.is_wanted(&mut ahead) {
             return Ok(());
         }
         self.refuse_if_failed()?;
         let filled = {
             let _writer = self.writer.lock();
-            state.ahead.fill()
+            ahead.fill()
         };
         match filled {
             Ok(None) => Ok(()),
-            // It may be the first sync of this journal and takes the batches in it along: whoever syncs them next would not be told
-            // of the failure again.
-            Ok(Some(file)) => file.sync_data().map_err(|source| {
+            Ok(Some(filled)) => filled.settle().map_err(|source| {
                 self.poison(EngineError::write("syncing the journal", &self.engine_dir, source))
             }),
             // What cannot be written now costs time alone.

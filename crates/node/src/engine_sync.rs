@@ -25,7 +25,7 @@ use crate::shell::{Shell, Work};
 pub(crate) struct EngineSync {
     asked: Mutex<Asked>,
     changed: Condvar,
-    /// Held by whoever syncs, settles or prepares.
+    /// Held by whoever syncs or settles.
     round: Mutex<Round>,
     is_syncing: AtomicBool,
 }
@@ -111,6 +111,7 @@ impl EngineSync {
                     shell.service_failed(format!("settling the metadata failed: {}", describe(&error)));
                 }
             }
+            drop(round);
             // A failure is told to the next who commits.
             _ = engine.prepare();
         }
