@@ -11,7 +11,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io,
+    io::{self, ErrorKind},
     num::NonZeroU64,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -52,34 +52,27 @@ impl Open {
 
     /// Writes zeros at `start`. Returns whether they are still to be synced.
     fn write_zeros(&mut self, start: u64, len: usize) -> io::Result<bool> {
+        let zeros = &ZEROS.0[..len];
         if let Some(direct) = self.direct.as_ref().filter(|_| (start | len as u64).is_multiple_of(ALIGN)) {
-            match write_pieces(direct, start, len) {
+            match direct.write_all_at(zeros, start) {
                 Ok(()) => return Ok(false),
-                // It asks for more than was known.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.direct = None,
+                // It asks for more than was known, or opens what it cannot write.
+                Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+                    self.direct = None;
+                }
                 Err(error) => return Err(error),
             }
         }
-        write_pieces(&self.file, start, len)?;
+        self.file.write_all_at(zeros, start)?;
         Ok(true)
     }
 }
 
-fn write_pieces(file: &File, start: u64, len: usize) -> io::Result<()> {
-    let mut done = 0;
-    while done < len {
-        let piece = &ZEROS.0[..PIECE_LEN.min(len - done)];
-        file.write_all_at(piece, start + done as u64)?;
-        done += piece.len();
-    }
-    Ok(())
-}
-
 /// What is written, in memory as direct writes want it.
 #[repr(align(4096))]
-struct Zeros([u8; PIECE_LEN]);
+struct Zeros([u8; FILL_LEN]);
 
-static ZEROS: Zeros = Zeros([0; PIECE_LEN]);
+static ZEROS: Zeros = Zeros([0; FILL_LEN]);
 
 impl Ahead {
     /// For the journals in `dir`. To `bare` fjall appends.
@@ -97,16 +90,22 @@ impl Ahead {
         self.room < ROOM_LOW
     }
 
-    /// Writes zeros. No batch may be written meanwhile, but while what comes of it is [settled](Filled::settle).
+    /// Whether it is to go on.
+    pub(crate) fn is_full(&self) -> bool {
+        self.room >= ROOM_FULL
+    }
+
+    /// Writes some zeros. No batch may be written meanwhile, but while what comes of it is [settled](Filled::settle). `None`, and after an error too:
+    /// none are to be had for a while.
     pub(crate) fn fill(&mut self) -> io::Result<Option<Filled<'_>>> {
+        let room = std::mem::replace(&mut self.room, ASKED_AGAIN);
         let Some((id, path)) = journal::newest(&self.dir) else { return Ok(None) };
         if self.bare == Some(id) {
-            self.room = ASKED_AGAIN;
             return Ok(None);
         }
-        if self.open.as_ref().is_none_or(|open| open.id != id) {
+        let is_new = self.open.as_ref().is_none_or(|open| open.id != id);
+        if is_new {
             self.open = Some(Open::new(id, &path)?);
-            self.room = 0;
         }
         let Some(open) = &mut self.open else { return Ok(None) };
         let file = &open.file;
@@ -119,20 +118,18 @@ impl Ahead {
         }
         // Behind everything that was ever written.
         let start = seek(file, SeekFrom::Hole(0))?;
-        let end = JOURNAL_LEN.min(start + FILL_LEN as u64);
+        let end = JOURNAL_LEN.min((start + FILL_LEN as u64) / ALIGN * ALIGN);
         if start >= end {
-            self.room = ASKED_AGAIN;
             return Ok(None);
         }
         let len = (end - start) as usize;
         // A hole amid batches, which hold zeros there: the file was made sparse by somebody else.
         if has_data(file, start, len)? {
             self.bare = Some(id);
-            self.room = ASKED_AGAIN;
             return Ok(None);
         }
         let must_sync = open.write_zeros(start, len)?;
-        self.room = self.room.max(0) + len as i64;
+        self.room = if is_new { 0 } else { room.max(0) } + len as i64;
         Ok(self.open.as_ref().map(|open| Filled { file: &open.file, start, len: len as u64, must_sync }))
     }
 }
@@ -147,12 +144,13 @@ pub(crate) struct Filled<'a> {
 }
 
 impl Filled<'_> {
+    /// Whether they are to be synced. Nobody else may sync the journal meanwhile, until it is known how that went: it may be the first sync of this journal
+    /// and takes the batches in it along, and whoever syncs them next would not be told of a failure again.
+    pub(crate) fn must_sync(&self) -> bool {
+        self.must_sync
+    }
+
     /// Syncs them, or has them read, in a while.
-    ///
-    /// # Errors
-    ///
-    /// Of a sync: it may be the first of this journal and takes the batches in it along, and whoever syncs them next would not be told of the failure
-    /// again.
     pub(crate) fn settle(&self) -> io::Result<()> {
         if self.must_sync {
             return self.file.sync_data();
@@ -165,6 +163,13 @@ impl Filled<'_> {
 
 /// Whether there is anything but zeros.
 fn has_data(file: &File, start: u64, len: usize) -> io::Result<bool> {
+    // What a file system does not say of what is not on its disk yet begins here: batches follow one another without a gap.
+    let mut first = [0; ALIGN as usize];
+    let first = &mut first[..len.min(ALIGN as usize)];
+    file.read_exact_at(first, start)?;
+    if first.iter().any(|byte| *byte != 0) {
+        return Ok(true);
+    }
     // What is a hole as a whole need not be read.
     match seek(file, SeekFrom::Data(start)) {
         Ok(data) if data < start + len as u64 => {}
@@ -178,15 +183,14 @@ fn has_data(file: &File, start: u64, len: usize) -> io::Result<bool> {
 
 /// Of a journal that fjall begins (`fjall:src/journal/writer.rs`).
 const JOURNAL_LEN: u64 = 64 << 20;
-/// Zeros written at once. Whoever commits meanwhile waits for them, one in a hundred or two, for half a millisecond.
-const FILL_LEN: usize = 1 << 20;
-/// By one call.
-const PIECE_LEN: usize = 256 << 10;
+/// Zeros written at once. Whoever commits meanwhile waits for them.
+const FILL_LEN: usize = 256 << 10;
 /// What direct writes have to be a multiple of: any file system's block, or more.
 const ALIGN: u64 = 4096;
 /// With less room on the disk, others need it more.
 const FREE_MIN: u64 = 256 << 20;
 /// A journal that gets none is looked at again after as many bytes: the next may have begun.
 const ASKED_AGAIN: i64 = 4 << 20;
-/// Where fewer are left more are written.
+/// Where fewer are left more are written, up to so many.
 const ROOM_LOW: i64 = 256 << 10;
+const ROOM_FULL: i64 = 1 << 20;

@@ -1,6 +1,6 @@
 //! The engine: commits, syncs and reads of an opened volume.
 //!
-//! Lock order: `syncer`, then `writer`. Neither is taken by a read. `failed` is a leaf.
+//! Lock order: `ahead`, then `syncer`, then `writer`. None is taken by a read, and by a sync only `syncer`. `failed` is a leaf.
 
 use std::{
     fs, io,
@@ -361,22 +361,28 @@ impl Engine for FjallEngine {
         if !self.zeros.is_wanted(&mut ahead) {
             return Ok(());
         }
-        self.refuse_if_failed()?;
-        let filled = {
-            let _writer = self.writer.lock();
-            ahead.fill()
-        };
-        match filled {
-            Ok(None) => Ok(()),
-            Ok(Some(filled)) => filled.settle().map_err(|source| {
-                self.poison(EngineError::write("syncing the journal", &self.engine_dir, source))
-            }),
-            // What cannot be written now costs time alone.
-            Err(error) => {
-                log::debug!("no room ahead in the journal: {error}");
-                Ok(())
+        while !ahead.is_full() {
+            self.refuse_if_failed()?;
+            let filled = {
+                let _writer = self.writer.lock();
+                ahead.fill()
+            };
+            match filled {
+                Ok(None) => return Ok(()),
+                Ok(Some(filled)) => {
+                    let _syncer = filled.must_sync().then(|| self.syncer.lock());
+                    filled.settle().map_err(|source| {
+                        self.poison(EngineError::write("syncing the journal", &self.engine_dir, source))
+                    })?;
+                }
+                // What cannot be written now costs time alone.
+                Err(error) => {
+                    log::debug!("no room ahead in the journal: {error}");
+                    return Ok(());
+                }
             }
         }
+        Ok(())
     }
 
     fn settle(&self) -> Result<()> {

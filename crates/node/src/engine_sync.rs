@@ -158,7 +158,7 @@ impl EngineSync {
 
     /// False if it is for the thread.
     fn sync_here(&self, service: &Service, engine: &dyn Engine) -> bool {
-        // The thread must be awaiting the time to settle.
+        // The thread must be awaiting the time to settle, or about to.
         let round = self.round.try_lock();
         let Some(mut round) = round.filter(|round| round.unsettled.is_some() && round.takes <= HERE_MAX)
         else {
