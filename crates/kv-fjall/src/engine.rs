@@ -16,7 +16,7 @@ use kv::{
     Batch, Claim, Direction, Engine, EngineError, FileWitness, Generation, KeyRange, Mark, Pace, Page,
     RESERVED_KEY, Reserved, Result, ScanLimit, Seq, TakeEntry, Witness,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     Options,
@@ -364,8 +364,11 @@ impl Engine for FjallEngine {
         while !ahead.is_full() {
             self.refuse_if_failed()?;
             let filled = {
-                let _writer = self.writer.lock();
-                ahead.fill()
+                let writer = self.writer.lock();
+                let filled = ahead.fill();
+                // Whoever waits to commit goes before the next piece.
+                MutexGuard::unlock_fair(writer);
+                filled
             };
             match filled {
                 Ok(None) => return Ok(()),
