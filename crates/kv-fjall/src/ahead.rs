@@ -194,3 +194,78 @@ const ASKED_AGAIN: i64 = 4 << 20;
 /// Where fewer are left more are written, up to so many.
 const ROOM_LOW: i64 = 256 << 10;
 const ROOM_FULL: i64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory with a journal of so many bytes, none of them 0, and a hole behind them. It goes with the test.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn with_batches(name: &str, len: usize) -> Self {
+            let dir = std::env::temp_dir().join(format!("kv-fjall-ahead-{}-{name}", std::process::id()));
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join("0.jnl"), vec![7; len]).unwrap();
+            Self(dir)
+        }
+
+        fn journal(&self) -> Vec<u8> {
+            std::fs::read(self.0.join("0.jnl")).unwrap()
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Where the first hole of the journal begins.
+    fn hole(ahead: &Ahead) -> u64 {
+        seek(&ahead.open.as_ref().unwrap().file, SeekFrom::Hole(0)).unwrap()
+    }
+
+    /// Goal: zeros lie behind what was written, wherever that ends, and nothing of it changes; what did not go past the page cache is to be synced. Method:
+    /// journals that end within a block and at its end, filled by both ways one after the other.
+    #[test]
+    fn zeros_go_behind_batches_past_the_page_cache_or_through_it() {
+        for len in [0, 5000, 4096] {
+            let dir = Dir::with_batches(&format!("both-{len}"), len);
+            let mut ahead = Ahead::new(dir.0.clone(), None);
+            assert!(ahead.is_low());
+            let filled = ahead.fill().unwrap().unwrap();
+            assert_eq!((filled.start, filled.len), ((len as u64).next_multiple_of(ALIGN), FILL_LEN as u64));
+            filled.settle().unwrap();
+            let end = filled.start + filled.len;
+            assert_eq!((hole(&ahead), ahead.is_low(), ahead.is_full()), (end, false, false));
+
+            ahead.open.as_mut().unwrap().direct = None;
+            let filled = ahead.fill().unwrap().unwrap();
+            assert_eq!((filled.start, filled.must_sync()), (end, true));
+            filled.settle().unwrap();
+            assert_eq!(hole(&ahead), end + FILL_LEN as u64);
+            let bytes = dir.journal();
+            assert!(bytes[..len].iter().all(|byte| *byte == 7) && bytes[len..].iter().all(|byte| *byte == 0));
+            assert_eq!(bytes.len() as u64, JOURNAL_LEN);
+        }
+    }
+
+    /// Goal: where a hole is none at the end, no zeros are written, and it is not asked for them with each sync. Method: a hole between batches; and a
+    /// directory without a journal.
+    #[test]
+    fn what_gets_no_zeros_is_left_alone_for_a_while() {
+        let dir = Dir::with_batches("sparse", 4096);
+        let file = OpenOptions::new().write(true).open(dir.0.join("0.jnl")).unwrap();
+        file.write_all_at(&[7; 4096], 100_000).unwrap();
+        let before = dir.journal();
+        let mut ahead = Ahead::new(dir.0.clone(), None);
+        assert!(ahead.fill().unwrap().is_none() && !ahead.is_low());
+        assert_eq!(dir.journal()[..before.len()], before);
+        ahead.note_written(ASKED_AGAIN as u64);
+        assert!(ahead.is_low() && ahead.fill().unwrap().is_none());
+
+        let mut nowhere = Ahead::new(dir.0.join("gone"), None);
+        assert!(nowhere.fill().unwrap().is_none() && !nowhere.is_low());
+    }
+}
