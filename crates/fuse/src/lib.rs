@@ -48,7 +48,7 @@ pub use dir_buffer::{DirBuffer, FileKind};
 pub use init::{Config, Negotiated, RingUse};
 pub use notifier::{Notified, Notifier, NotifyError};
 pub use operation::{DecodeError, FileLock, LockKind, Operation, Setattr, TimeOrNow};
-pub use placement::{PlaceEvent, answered_at, is_alone, is_reader, rise, spawn};
+pub use placement::{Aside, PlaceEvent, answered_at, is_alone, is_reader, rise, spawn, stand_aside};
 pub use reply::{Delivery, Reply, Transport};
 pub use request::{Dialect, Request};
 pub use session::{Handler, Monitor, Session, SessionEnd, SessionError};

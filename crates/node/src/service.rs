@@ -133,7 +133,10 @@ impl Service {
         let (service, node, listener) = (Arc::clone(self), Arc::clone(shell), Arc::clone(listener));
         threads.push(spawn("master-accept", move || service.accept(&node, &listener))?);
         let (service, node, engine) = (Arc::clone(self), Arc::clone(shell), Arc::clone(engine));
-        threads.push(spawn("engine-sync", move || service.syncs.run(&service, &node, &*engine))?);
+        threads.push(spawn("engine-sync", move || {
+            let _aside = fuse::stand_aside();
+            service.syncs.run(&service, &node, &*engine);
+        })?);
         let (service, node) = (Arc::clone(self), Arc::clone(shell));
         threads.push(spawn("master-keeper", move || service.keep(&node))?);
         let (service, node) = (Arc::clone(self), Arc::clone(shell));
