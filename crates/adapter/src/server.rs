@@ -275,12 +275,14 @@ enum Written {
     Waits(Call),
 }
 
-/// Writes if that needs no waiting. A long write through the kernel's pages is answered before its bytes are stored, so that the program
-/// fills its next pages meanwhile; nothing else is asked of the core before they are.
+/// Writes if that needs no waiting. A long write is answered before its bytes are stored, so that the program
+/// goes on meanwhile; nothing else is asked of the core before they are.
 fn write_now<D: Driver>(driver: &D, call: Call, write: &WriteNow<'_>) -> Written {
     let Shape::Write(shape) = call.shape else { return Written::Waits(call) };
+    let is_in_full = shape.end.is_some() || shape.direct && !shape.sync;
     // Of a ring's thread the kernel takes answers when it has done.
-    let may_accept = shape.end.is_some() && call.reply.transport() == Transport::Device;
+    let may_accept = is_in_full && call.reply.transport() == Transport::Device;
+    let pid = call.pid();
     let (mut waiting, mut answered) = (Some(call), None);
     let reply = driver.with_core(|core, clock| {
         let mut accept =
@@ -289,7 +291,7 @@ fn write_now<D: Driver>(driver: &D, call: Call, write: &WriteNow<'_>) -> Written
         let reply = core.write_now(clock, write, accepted)?;
         match &mut waiting {
             Some(call) => note_answer(core, driver.catch_up(), call, &reply),
-            None => note_written(core, shape, &reply),
+            None => note_written(core, shape, pid, &reply),
         }
         Some(reply)
     });
@@ -371,7 +373,7 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
             }
             core.attributes_set(reply);
         }
-        (Shape::Write(shape), Reply::Written { .. }) => note_written(core, shape, reply),
+        (Shape::Write(shape), Reply::Written { .. }) => note_written(core, shape, call.pid(), reply),
         (Shape::Copy { ino, offset }, Reply::Copied { len, .. }) => {
             core.end_moved(ino, offset.saturating_add(*len));
         }
@@ -384,7 +386,7 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
         // From an answer to SETATTR the kernel takes everything.
         _ if call.kind() == FuseKind::Setattr => {
             core.attributes_set(reply);
-            let raise = core.later_end(reply);
+            let raise = core.later_end(reply, Asker::Holder);
             if raise.is_some() {
                 call.before_mut().raise = raise;
             }
@@ -401,7 +403,7 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
             let before = Before {
                 drop: core.seat_before(reply),
                 catch_up: outdated.filter(may_wait),
-                raise: core.later_end(reply),
+                raise: core.later_end(reply, Asker::Thread(call.pid())),
                 shield: None,
             };
             call.set_before(before);
@@ -418,11 +420,18 @@ fn note_earlier_end(core: &mut Core, call: &mut Call, ino: Ino) {
 }
 
 /// Where the kernel has the end of a file once a write is answered.
-fn note_written(core: &mut Core, shape: WriteShape, reply: &Reply) {
-    let WriteShape { ino, offset, end, .. } = shape;
+fn note_written(core: &mut Core, shape: WriteShape, thread: u32, reply: &Reply) {
+    let WriteShape { ino, offset, sync, end, .. } = shape;
     match (end, reply) {
         (Some(end), Reply::Written { .. }) => core.end_written(ino, end),
-        (None, Reply::Written { len, .. }) => core.end_moved(ino, offset.saturating_add(u64::from(*len))),
+        (None, Reply::Written { len, .. }) => {
+            let end = offset.saturating_add(u64::from(*len));
+            match sync {
+                // It may still be refused.
+                true => core.end_moved(ino, end),
+                false => core.end_moved_by(ino, end, thread),
+            }
+        }
         _ => {}
     }
 }
@@ -486,7 +495,7 @@ fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread)
                 // The kernel moves its end with the answer, and may have been seen meanwhile to have another.
                 let written =
                     Reply::Written { len: placed.len, moved_to: None, reread: Reread::NONE, shield: None };
-                driver.with_core(|core, _| note_written(core, shape, &written));
+                driver.with_core(|core, _| note_written(core, shape, call.pid(), &written));
                 written::finish(driver, call, shape, *placed);
             }
             // The bytes are there all the same.
@@ -591,9 +600,12 @@ fn answer_of<D: Driver>(driver: &D, call: &Call, reply: Reply) -> Answer {
             pending.capabilities.take(call.pid(), |of| of == ino);
         }
         (Shape::Write(WriteShape { ino, refusal_cuts: Some(cut), .. }), Reply::Error(_)) => {
+            let last_end = driver.with_core(|core, _| {
+                core.direct_write_refused(ino);
+                core.last_end(ino)
+            });
             // Of a thread in sight a note goes with its next request. The kernel cuts what would have made the file longer.
-            let is_longer = call.pid() != 0
-                || driver.with_core(|core, _| core.last_end(ino)).is_none_or(|end| cut.end > end);
+            let is_longer = call.pid() != 0 || last_end.is_none_or(|end| cut.end > end);
             if let Some(writer) = cut.writer(call.pid()).filter(|_| is_longer) {
                 pending.refused.note(writer, Refused { ino, end: cut.end });
             }

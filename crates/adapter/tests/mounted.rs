@@ -249,7 +249,12 @@ impl Node {
             Output::Send(ToMaster::Batch { seq, .. }) => self.hear(FromMaster::Durable { seq }),
             Output::Sync { job, plan } => {
                 let outcome = plan.run(&*self.store);
-                self.with_core(|core, clock| core.synced(clock, job, outcome));
+                self.with_core(|core, clock| {
+                    let mut logged = core.synced(clock, job, outcome);
+                    while logged == vfs::Logged::InPart {
+                        logged = core.log_synced(clock, job);
+                    }
+                });
             }
             _ => {}
         }

@@ -203,7 +203,10 @@ impl World {
                 vfs::Output::Invalidate { job, .. } => core.invalidated(clock, job),
                 vfs::Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
-                    core.synced(clock, job, outcome);
+                    let mut logged = core.synced(clock, job, outcome);
+                    while logged == vfs::Logged::InPart {
+                        logged = core.log_synced(clock, job);
+                    }
                 }
                 vfs::Output::TellCloses { seq, .. } => core.closes_told(clock, seq),
                 vfs::Output::Left => node.ended = Some("left".to_owned()),

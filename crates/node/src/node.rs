@@ -16,7 +16,7 @@ use obs::Metrics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::system::uname;
 use types::Micros;
-use vfs::{Asker, Outdated};
+use vfs::{Asker, Logged, Outdated};
 use volume::Volume;
 
 use crate::control::Control;
@@ -123,9 +123,13 @@ impl Node {
     fn start_threads(&mut self) -> Result<(), NodeError> {
         let signals = Arc::clone(&self.signals);
         self.thread("signal", move |shell| watch_signals(shell, &signals))?;
-        self.thread("timer", |shell| shell.timer.run(|| shell.tick(), || shell.next_due()))?;
+        self.thread("timer", |shell| {
+            let _aside = fuse::stand_aside();
+            shell.timer.run(|| shell.tick(), || shell.next_due());
+        })?;
         self.thread("sync", sync)?;
         self.thread("hand-on", |shell| {
+            let _aside = fuse::stand_aside();
             while !shell.bulk.all().is_empty() {
                 shell.pump(Work::OfCore);
             }
@@ -380,9 +384,13 @@ impl Node {
 
 /// The thread that makes segments durable. Ends with the node.
 fn sync(shell: &Shell) {
+    let _aside = fuse::stand_aside();
     while let Some((job, plan)) = shell.syncs.next() {
         let outcome = plan.run(&*shell.store);
-        shell.call_core(|core, clock| core.synced(clock, job, outcome));
+        let mut logged = shell.call_core_by_turns(|core, clock| core.synced(clock, job, outcome));
+        while logged == Logged::InPart {
+            logged = shell.call_core_by_turns(|core, clock| core.log_synced(clock, job));
+        }
     }
 }
 

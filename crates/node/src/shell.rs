@@ -27,7 +27,7 @@ use adapter::{CatchUp, Driver, Invalidator, PendingTable, Task};
 use chunk::{SegmentStore, SyncPlan};
 use fuse::mount::Mount;
 use obs::Metrics;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{Micros, Timespec};
 use vfs::{Clock, Core, Output};
 use volume::Volume;
@@ -189,6 +189,15 @@ impl Shell {
     /// Calls the core and carries on what comes of it.
     pub fn call_core<T>(&self, call: impl FnOnce(&mut Core, Clock) -> T) -> T {
         let result = self.with_core(call);
+        self.pump(Work::OfCore);
+        result
+    }
+
+    /// The same for one of several calls in a row: whoever waits for the core meanwhile has it after each.
+    pub fn call_core_by_turns<T>(&self, call: impl FnOnce(&mut Core, Clock) -> T) -> T {
+        let mut guarded = self.core.lock();
+        let result = fail_stop::guarded("the node's core", || call(&mut guarded.core, clock::for_core()));
+        MutexGuard::unlock_fair(guarded);
         self.pump(Work::OfCore);
         result
     }

@@ -10,8 +10,8 @@ use meta::{FsError, Limits};
 use obs::Metrics;
 use types::{Epoch, Ino, Micros, Timespec};
 use vfs::{
-    Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
-    WriteData,
+    Clock, Core, HandleId, Invalidation, Logged, Outdated, Output, Permissions, Reply, Request, RequestId,
+    Seen, WriteData,
 };
 use wire::{FromMaster, ToMaster};
 
@@ -84,7 +84,8 @@ struct Node {
     jobs: Vec<Job>,
     /// Directories of which a lull is waited for.
     lulls: Vec<(Ino, u16)>,
-    syncs: VecDeque<(u64, SyncPlan)>,
+    /// In the order given out; without a plan what is left to be logged of one that has ended.
+    syncs: VecDeque<(u64, Option<SyncPlan>)>,
     replies: BTreeMap<RequestId, Reply>,
     is_up: bool,
     pid: u32,
@@ -724,8 +725,13 @@ impl Cluster {
                 self.figures.syncs += 1;
                 let node = &mut self.nodes[index];
                 if let Some((job, plan)) = node.syncs.pop_front() {
-                    let outcome = plan.run(&self.store);
-                    node.core.synced(clock, job, outcome);
+                    let logged = match plan {
+                        Some(plan) => node.core.synced(clock, job, plan.run(&self.store)),
+                        None => node.core.log_synced(clock, job),
+                    };
+                    if logged == Logged::InPart {
+                        node.syncs.push_front((job, None));
+                    }
                 }
                 self.delay_store();
             }
@@ -814,7 +820,7 @@ impl Cluster {
                     Output::Invalidate { job, list } => {
                         node.jobs.push(Job { number: job, list, since: now, writing: BTreeSet::new() });
                     }
-                    Output::Sync { job, plan } => node.syncs.push_back((job, plan)),
+                    Output::Sync { job, plan } => node.syncs.push_back((job, Some(plan))),
                     // Closes of processes here reach the core before they return.
                     Output::TellCloses { seq, .. } => {
                         let clock = Clock { now: node.time_at(now), wall: wall(now) };

@@ -222,7 +222,10 @@ impl Core {
                 self.try_write_accepting(ino, offset, data, append, &mut progress, accepted)
             }
             Via::Direct { append } => {
-                let written = self.try_write(ino, offset, data, append, &mut progress);
+                let range = offset..offset.saturating_add(data.len() as u64);
+                // Who reads those must not find what was there once it is answered.
+                let accepted = accepted.filter(|_| !append && !self.may_have_pages(ino, &range));
+                let written = self.try_write_accepting(ino, offset, data, append, &mut progress, accepted);
                 written.inspect(|reply| self.shield_written(ino, offset, reply, &mut progress))
             }
             Via::WriteBack => self.try_write_pages(ino, offset, data, &mut progress),
@@ -231,6 +234,7 @@ impl Core {
             Ok(reply) | Err(Step::Done(reply)) => {
                 if is_cached {
                     self.write_arrives(ino);
+                    self.note_filled(ino, offset, data.len());
                 }
                 Some(self.hand_over_shield(reply, &mut progress))
             }

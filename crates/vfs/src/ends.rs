@@ -9,6 +9,9 @@
 //! What this node's own cached writes move needs no such thing as long as nobody else may write: whoever saw one of them
 //! return finds the kernel's end behind it, and while one is under way the kernel takes no size from an answer.
 //!
+//! What they write past the kernel's pages moves its end only when the kernel takes in the answer, and takes a size from other answers meanwhile. So that counts for
+//! whoever asks after it is surely done: the thread that wrote, and whoever holds the lock of the file.
+//!
 //! Nor does it always take an earlier end. From a read that meets one it does so only if nothing changed on its side since
 //! it asked, another such read among that, and fills the rest of the page with zeros either way. So what meets or tells an
 //! end before the one that the kernel may have is held back, too, until the kernel was seen to have no later one.
@@ -106,10 +109,41 @@ struct Bounds {
     raising: u32,
     /// The furthest that cached writes of this node went, answered ones among them.
     written: u64,
+    /// Where writes past its pages have it, of which the kernel need not have taken in the answers yet.
+    moving: Option<Moving>,
+    /// A part of such a write was refused: where the kernel goes then it says nowhere. Until nobody has the file open for writing.
+    is_doubtful: bool,
     /// From when on `sure` and `written` were all there was, unless somebody else wrote.
     settled: Micros,
     /// How often the kernel was told of an earlier end.
     lowered: u32,
+}
+
+/// An end that the kernel moves when it takes in the answers to direct writes: under the lock of the file, which it holds from before it
+/// asks for the first part of a write until after the last (`fuse_direct_write_iter` in linux:fs/fuse/file.c).
+#[derive(Clone, Copy, Debug)]
+struct Moving {
+    end: u64,
+    /// Who wrote; 0: nobody in sight.
+    thread: u32,
+}
+
+impl Bounds {
+    /// What the kernel has at least when it takes in an answer to `asker`: who holds the lock of the file took it after the write, and who
+    /// wrote has returned from that.
+    fn sure_for(&self, asker: Asker) -> u64 {
+        let is_done = |moving: &Moving| match asker {
+            Asker::Holder => true,
+            Asker::Thread(thread) => thread != 0 && thread == moving.thread,
+            Asker::Other => false,
+        };
+        self.moving.filter(is_done).map_or(self.sure, |moving| self.sure.max(moving.end))
+    }
+
+    /// The furthest that this node's own writes have the kernel go.
+    fn own(&self) -> u64 {
+        self.written.max(self.moving.map_or(0, |moving| moving.end))
+    }
 }
 
 impl End {
@@ -144,9 +178,10 @@ impl End {
             return;
         }
         let bounds = self.bounds_mut();
-        bounds.lowered += u32::from(end < bounds.sure.max(bounds.written));
+        bounds.lowered += u32::from(end < bounds.sure.max(bounds.own()));
         bounds.sure = bounds.sure.min(end);
         bounds.written = bounds.written.min(end);
+        bounds.moving = bounds.moving.map(|moving| Moving { end: moving.end.min(end), ..moving });
     }
 
     /// The kernel has this end, or takes it soon.
@@ -174,7 +209,8 @@ impl End {
     pub(crate) fn settle(&mut self, is_closed: bool, has_no_writers: bool, now: Micros) {
         let bounds = self.bounds_mut();
         if has_no_writers {
-            bounds.sure = bounds.sure.max(bounds.written);
+            bounds.sure = bounds.sure.max(bounds.own());
+            (bounds.moving, bounds.is_doubtful) = (None, false);
         }
         if is_closed {
             bounds.settled = now;
@@ -183,11 +219,11 @@ impl End {
 }
 
 impl Core {
-    /// What is to be done before `reply` is given to the kernel, then told by [`end_reached`](Self::end_reached).
-    pub fn later_end(&mut self, reply: &Reply) -> Option<LaterEnd> {
+    /// What is to be done before `reply` is given to the kernel for `asker`, then told by [`end_reached`](Self::end_reached).
+    pub fn later_end(&mut self, reply: &Reply, asker: Asker) -> Option<LaterEnd> {
         let end = match reply {
-            Reply::Attr(attr, _) => self.later_end_of(attr),
-            Reply::Entry(entry) | Reply::Created(entry, _) => self.later_end_of(&entry.attr),
+            Reply::Attr(attr, _) => self.later_end_of(attr, asker),
+            Reply::Entry(entry) | Reply::Created(entry, _) => self.later_end_of(&entry.attr, asker),
             _ => None,
         }?;
         if let Some(known) = self.known.get_mut(&end.ino) {
@@ -196,11 +232,11 @@ impl Core {
         Some(end)
     }
 
-    fn later_end_of(&self, attr: &Attr) -> Option<LaterEnd> {
+    fn later_end_of(&self, attr: &Attr, asker: Asker) -> Option<LaterEnd> {
         let ino = attr.ino;
         let Known { end, .. } = self.known.get(&ino).filter(|known| known.is_open())?;
         let bounds = end.bounds();
-        if attr.kind != FileKind::File || attr.size <= bounds.sure {
+        if attr.kind != FileKind::File || attr.size <= bounds.sure_for(asker) {
             return None;
         }
         if attr.size <= bounds.written && self.alone_since(ino).is_some_and(|since| since <= bounds.settled) {
@@ -291,7 +327,9 @@ impl Core {
 
     /// Whether the kernel would move an end if it were told of these attributes.
     pub(crate) fn moves_end(&self, attr: &Attr) -> bool {
-        self.later_end_of(attr).is_some() || self.tells_earlier_end(attr) || self.is_end_elsewhere(attr)
+        self.later_end_of(attr, Asker::Other).is_some()
+            || self.tells_earlier_end(attr)
+            || self.is_end_elsewhere(attr)
     }
 
     /// Whether these attributes tell of an earlier end than the kernel may have, which is another node's to say, while the kernel may fill pages here.
@@ -359,7 +397,8 @@ impl Core {
             let bounds = known.end.bounds_mut();
             bounds.seen = Some(end);
             if is_settled {
-                bounds.most = end;
+                // What was answered of a long write moves it when all is.
+                bounds.most = end.max(bounds.own());
             }
         }
     }
@@ -444,6 +483,33 @@ impl Core {
         let now = self.clock.now;
         if let Some(known) = self.known.get_mut(&ino) {
             known.end.reach(end, now);
+        }
+    }
+
+    /// The same for a direct write of `thread`. One that makes the file longer has its lock until the kernel has moved the end, so those that other threads
+    /// made before are done; the other parts of this one need not be.
+    ///
+    /// One that does not may be answered long after it gave the lock back, if nobody waits for it (`fuse_direct_IO` in linux:fs/fuse/file.c), and moves nothing.
+    pub fn end_moved_by(&mut self, ino: Ino, end: u64, thread: u32) {
+        let now = self.clock.now;
+        if let Some(known) = self.known.get_mut(&ino) {
+            let bounds = known.end.bounds_mut();
+            if end > bounds.most && !bounds.is_doubtful {
+                let is_others = |moving: &Moving| thread != 0 && ![0, thread].contains(&moving.thread);
+                if let Some(moving) = bounds.moving.take_if(|moving| is_others(moving)) {
+                    bounds.sure = bounds.sure.max(moving.end);
+                }
+                bounds.moving = Some(Moving { end, thread });
+            }
+            known.end.reach(end, now);
+        }
+    }
+
+    /// A direct write is refused, or a part of one: how far the kernel gets with that is not known.
+    pub fn direct_write_refused(&mut self, ino: Ino) {
+        if let Some(known) = self.known.get_mut(&ino) {
+            let bounds = known.end.bounds_mut();
+            (bounds.moving, bounds.is_doubtful) = (None, true);
         }
     }
 

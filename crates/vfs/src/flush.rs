@@ -3,7 +3,7 @@
 //! The order is the whole point (ARCHITECTURE.md, invariant 4): stage, sync, log. What is logged is what was
 //! captured before the sync began, so that nothing written meanwhile is named before it is durable.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use chunk::{ChunkError, SyncOutcome};
@@ -24,20 +24,30 @@ use crate::wait::{Progress, Step, Try, WaitKey};
 pub(crate) struct Flush {
     /// Greater than that of any before it, which the number of its job need not be.
     number: u64,
-    captures: Vec<Capture>,
+    /// Those that are not logged yet.
+    captures: VecDeque<Capture>,
     started: Micros,
     /// Bytes that were not durable when it began.
     bytes: u64,
 }
 
 impl Flush {
-    pub(crate) fn captures(&self) -> &[Capture] {
-        &self.captures
+    pub(crate) fn captures(&self) -> impl Iterator<Item = &Capture> {
+        self.captures.iter()
     }
 
     pub(crate) fn drop_capture(&mut self, ino: Ino) {
         self.captures.retain(|capture| capture.ino != ino);
     }
+}
+
+/// How much of what a sync has made durable is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logged {
+    /// All of it, or nothing was to be.
+    All,
+    /// Not all yet.
+    InPart,
 }
 
 impl Core {
@@ -132,6 +142,7 @@ impl Core {
         let Some(writer) = self.writer.as_ref() else { return };
         let (plan, bytes) = (writer.sync_plan(), writer.unsynced_bytes());
         let number = self.number();
+        let captures = captures.into();
         self.flushes.insert(job, Flush { number, captures, started: self.clock.now, bytes });
         self.outputs.push_back(Output::Sync { job, plan });
     }
@@ -155,7 +166,7 @@ impl Core {
         };
         let job = self.number();
         self.flushes
-            .insert(job, Flush { number: job, captures: Vec::new(), started: self.clock.now, bytes: 0 });
+            .insert(job, Flush { number: job, captures: VecDeque::new(), started: self.clock.now, bytes: 0 });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -163,8 +174,10 @@ impl Core {
     pub(crate) fn make_segment_ahead(&mut self) {
         if let Some(plan) = self.writer.as_mut().and_then(|writer| writer.plan_ahead()) {
             let job = self.number();
-            self.flushes
-                .insert(job, Flush { number: job, captures: Vec::new(), started: self.clock.now, bytes: 0 });
+            self.flushes.insert(
+                job,
+                Flush { number: job, captures: VecDeque::new(), started: self.clock.now, bytes: 0 },
+            );
             self.outputs.push_back(Output::Sync { job, plan });
         }
     }
@@ -250,13 +263,16 @@ impl Core {
         }
     }
 
-    /// A sync that [`Output::Sync`] asked for has ended.
-    pub fn synced(&mut self, clock: Clock, job: u64, outcome: SyncOutcome) {
+    /// A sync that [`Output::Sync`] asked for has ended: what it made durable is logged, a part of it at once. The rest is up to
+    /// [`log_synced`](Self::log_synced), before the outcome of a later sync is told.
+    #[must_use = "the rest is to be logged"]
+    pub fn synced(&mut self, clock: Clock, job: u64, outcome: SyncOutcome) -> Logged {
         self.clock = clock;
-        if !self.flushes.contains_key(&job) {
+        let Some(flush) = self.flushes.get(&job) else {
             // Of a membership that has ended: its writer is gone.
-            return;
-        }
+            return Logged::All;
+        };
+        let (bytes, started) = (flush.bytes, flush.started);
         let failures = self.writer.as_mut().map(|w| w.on_synced(outcome)).unwrap_or_default();
         self.drop_redone();
         for failure in failures {
@@ -274,9 +290,21 @@ impl Core {
                 }
             }
         }
-        if let Some(flush) = self.flushes.remove(&job) {
-            self.note_sync_rate(flush.bytes, self.clock.now.since(flush.started).0);
-            self.log_captures(flush.captures);
+        self.note_sync_rate(bytes, self.clock.now.since(started).0);
+        self.log_synced(clock, job)
+    }
+
+    /// Goes on logging what a sync has made durable, [so many files](crate::Config::logged_at_once) at a time.
+    #[must_use = "the rest is to be logged"]
+    pub fn log_synced(&mut self, clock: Clock, job: u64) -> Logged {
+        self.clock = clock;
+        let Some(flush) = self.flushes.get_mut(&job) else { return Logged::All };
+        let len = flush.captures.len().min(self.config.logged_at_once.max(1));
+        let part: Vec<Capture> = flush.captures.drain(..len).collect();
+        let is_last = flush.captures.is_empty();
+        self.log_captures(part);
+        if is_last {
+            self.flushes.remove(&job);
             if let Some(last) = self.commit_flush.filter(|last| job <= *last) {
                 // The names of that commit are on their way: content is not to be an interval behind.
                 self.commit_flush = Some(last).filter(|last| job < *last);
@@ -284,13 +312,14 @@ impl Core {
             }
             self.wake(WaitKey::Flush(job));
             self.go_on_releasing(job);
+            self.disown();
         }
-        self.disown();
         self.settle();
+        if is_last { Logged::All } else { Logged::InPart }
     }
 
     /// Logs captured content. Files whose right was lost meanwhile are passed over.
-    pub(crate) fn log_captures(&mut self, captures: Vec<Capture>) {
+    pub(crate) fn log_captures(&mut self, captures: impl IntoIterator<Item = Capture>) {
         for capture in captures {
             let ino = capture.ino;
             let failed = self.live.get(&ino).is_some_and(|live| live.failed);
@@ -321,7 +350,7 @@ impl Core {
             && !self.removing.contains_key(&ino)
             && let Some(capture) = self.capture(ino, Unstored::Keep)
         {
-            self.log_captures(vec![capture]);
+            self.log_captures([capture]);
         }
     }
 

@@ -26,14 +26,31 @@ pub(crate) struct Handle {
     pub append: bool,
     /// Whether they are durable when they return.
     pub sync: bool,
+    /// Whether it made the file, and writes past the kernel's pages though not to the end.
+    pub fills: bool,
     /// Changes made by it, or locks, were lost with a membership.
     pub broken: bool,
 }
 
 impl Handle {
     pub fn new(ino: Ino, open: OpenMode) -> Self {
-        Self { ino, write: open.write, map: open.map, append: open.append, sync: open.sync, broken: false }
+        Self {
+            ino,
+            write: open.write,
+            map: open.map,
+            append: open.append,
+            sync: open.sync,
+            fills: false,
+            broken: false,
+        }
     }
+}
+
+/// Whether a file is made by the open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IsNew {
+    Yes,
+    No,
 }
 
 impl Core {
@@ -72,7 +89,7 @@ impl Core {
         }
         self.metrics.operations_local.add(OperationKind::Open, 1);
         let handle = self.open_handle(Handle::new(ino, open));
-        Ok(Reply::Opened(self.opened(ino, handle, open)))
+        Ok(Reply::Opened(self.opened(ino, handle, open, IsNew::No)))
     }
 
     /// Whether an operation under way removes a name of a directory without having known whose it is. Its sender said that this is not open
@@ -87,7 +104,11 @@ impl Core {
     ///
     /// Appends go past the kernel's pages, and so do reads while a file is open for them: a kernel that believes in a later
     /// end than there is, since another node cut the file, appends there as far as it knows, and has that end afterwards.
-    pub(crate) fn opened(&mut self, ino: Ino, handle: HandleId, open: OpenMode) -> Opened {
+    ///
+    /// What a program fills that it has just made, and cannot read through this descriptor, goes past them, too: the kernel then sends each
+    /// write whole, where it has to stop at each page that it knows in part only, and makes and fills no pages. Not with O_SYNC: the kernel asks for
+    /// one sync after a whole write through its pages, and here each part would have its own.
+    pub(crate) fn opened(&mut self, ino: Ino, handle: HandleId, open: OpenMode, is_new: IsNew) -> Opened {
         let keep_pages = match self.config.atime {
             Atime::Strict => Keep::No,
             Atime::Relative | Atime::Never => Keep::Yes,
@@ -96,7 +117,14 @@ impl Core {
             self.pages_go_with_open(ino);
         }
         let has_appenders = self.known.get(&ino).is_some_and(|known| known.uses().appenders > 0);
-        Opened { handle, direct: open.append || has_appenders, keep_pages }
+        let is_filled = is_new == IsNew::Yes && open.write && !open.map && !open.sync;
+        if is_filled {
+            self.known.note(ino).uses_mut().fillers += 1;
+            if let Some(handle) = self.handles.get_mut(&handle) {
+                handle.fills = true;
+            }
+        }
+        Opened { handle, direct: open.append || has_appenders || is_filled, keep_pages }
     }
 
     fn need_open_own(&mut self, ino: Ino, open: OpenMode) -> Try<()> {
@@ -218,6 +246,7 @@ impl Core {
             uses.writers = uses.writers.saturating_sub(1);
             uses.mappers = uses.mappers.saturating_sub(u32::from(handle.map));
             uses.appenders = uses.appenders.saturating_sub(u32::from(handle.append));
+            uses.fillers = uses.fillers.saturating_sub(u32::from(handle.fills));
         } else {
             uses.readers = uses.readers.saturating_sub(1);
         }

@@ -64,6 +64,8 @@ pub struct Uses {
     pub writers: u32,
     /// Handles among them that append.
     pub appenders: u32,
+    /// Those that write past the kernel's pages, but where they are told to.
+    pub fillers: u32,
     /// Those of them through which it may be mapped to be stored to.
     pub mappers: u32,
     /// Answers to requests with lower numbers are not to be shown to others later.
@@ -86,6 +88,7 @@ impl Uses {
         readers: 0,
         writers: 0,
         appenders: 0,
+        fillers: 0,
         mappers: 0,
         exact_from: 0,
         reads: Reads::NONE,

@@ -9,7 +9,7 @@ use wire::{ToMaster, Want};
 use crate::cache::{DirCache, Found, KernelHas, LOADED_ALL, OwnCache, Place};
 use crate::content::SEGMENTS_LOW;
 use crate::core::{Core, Link};
-use crate::handles::Handle;
+use crate::handles::{Handle, IsNew};
 use crate::jobs::Purpose;
 use crate::known::Known;
 use crate::outputs::Invalidation;
@@ -96,8 +96,9 @@ impl Core {
             Request::Write { ino, offset, data, append, direct, kill_privileges } => {
                 self.lose_privileges(*ino, kill_privileges.as_ref(), progress)?;
                 let reply = self.try_write(*ino, *offset, &data.0, *append, progress)?;
-                if *direct {
-                    self.shield_written(*ino, *offset, &reply, progress);
+                match *direct {
+                    true => self.shield_written(*ino, *offset, &reply, progress),
+                    false => self.note_filled(*ino, *offset, data.0.len()),
                 }
                 self.finish_data(reply, progress)
             }
@@ -273,7 +274,7 @@ impl Core {
         let entry = self.keep_made(parent, entry, progress);
         let handle = self.open_handle(Handle::new(ino, open));
         self.note_open_told(ino);
-        let opened = self.opened(ino, handle, open);
+        let opened = self.opened(ino, handle, open, IsNew::Yes);
         self.finish_dir(Reply::Created(entry, opened), progress)
     }
 
@@ -290,7 +291,7 @@ impl Core {
         let entry = self.own_entry(ino, progress)?;
         let handle = self.open_handle(Handle::new(ino, open));
         self.note_open_told(ino);
-        Ok(Reply::Created(entry, self.opened(ino, handle, open)))
+        Ok(Reply::Created(entry, self.opened(ino, handle, open, IsNew::Yes)))
     }
 
     fn try_link(&mut self, ino: Ino, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {

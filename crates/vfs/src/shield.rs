@@ -106,13 +106,30 @@ impl Core {
         let Reply::Written { len, moved_to, .. } = reply else { return };
         let start = moved_to.unwrap_or(offset);
         let range = start..start + u64::from(*len);
-        let may_have_pages = |known: &Known| {
+        if self.may_have_pages(ino, &range) {
+            self.raise_shield(ino, range, progress);
+        }
+    }
+
+    /// A write through the kernel's pages is done, which has them filled: a direct write that nobody waits for may have come before it, and be served
+    /// after it.
+    pub(crate) fn note_filled(&mut self, ino: Ino, offset: u64, len: usize) {
+        if self.known.get(&ino).is_none_or(|known| known.uses().fillers == 0) {
+            return;
+        }
+        let time = self.number();
+        let uses = self.known.note(ino).uses_mut();
+        uses.fills_pages = true;
+        uses.reads.note(offset..offset.saturating_add(len as u64), time);
+    }
+
+    /// Whether the kernel may have read pages of a range since it dropped them for a direct write.
+    pub(crate) fn may_have_pages(&self, ino: Ino, range: &Range<u64>) -> bool {
+        let may_have = |known: &Known| {
             let uses = known.uses();
             (uses.fills_pages || uses.appenders > 0 || uses.mappers > 0) && uses.reads.has(range.clone())
         };
-        if self.known.get(&ino).is_some_and(may_have_pages) {
-            self.raise_shield(ino, range, progress);
-        }
+        self.known.get(&ino).is_some_and(may_have)
     }
 
     /// Shields what was changed without the kernel dropping pages of it before, if somebody may have mapped it.

@@ -111,7 +111,9 @@ impl Rig {
                 Output::Send(ToMaster::Batch { seq, sync: true, .. }) => {
                     self.core.handle_message(self.clock, FromMaster::Durable { seq });
                 }
-                Output::Sync { job, plan } => self.core.synced(self.clock, job, plan.run(&*self.store)),
+                Output::Sync { job, plan } => {
+                    common::end_sync(&mut self.core, self.clock, job, plan.run(&*self.store))
+                }
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock, job),
                 Output::Reply(FSYNC, reply) => self.synced.push(reply),
                 _ => {}

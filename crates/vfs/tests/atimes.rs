@@ -76,7 +76,7 @@ fn a_read_between_the_capture_and_the_log_is_not_forgotten() {
     read(&mut core, at(40), ino);
     assert_eq!(atime(&mut core, at(40), ino), 40);
     for (job, plan) in syncs {
-        core.synced(at(50), job, plan.run(&*store));
+        common::end_sync(&mut core, at(50), job, plan.run(&*store));
     }
     run(&mut core);
     assert_eq!(atime(&mut core, at(50), ino), 40);

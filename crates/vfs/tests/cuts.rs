@@ -79,7 +79,7 @@ fn run(core: &mut Core) -> (Vec<(u64, usize)>, Option<Reply>) {
             Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
             Output::Sync { job, plan } => {
                 let outcome = plan.run(&chunk::MemStore::new());
-                core.synced(CLOCK, job, outcome);
+                common::end_sync(core, CLOCK, job, outcome);
             }
             _ => {}
         }

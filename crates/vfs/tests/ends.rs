@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use chunk::MemStore;
 use common::{attr, content, reserved, welcome};
+use meta::ops::AttrSet;
 use meta::{FileKind, Inode};
 use obs::Metrics;
 use types::{Ino, LockMode, Micros, ResourceId, Timespec};
 use vfs::{
-    Clock, Config, Core, Keep, OpenMode, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
-    WriteData,
+    Asker, Clock, Config, Core, Keep, OpenMode, Outdated, Output, Permissions, Reply, Request, RequestId,
+    Seen, WriteData,
 };
 use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
 
@@ -189,10 +190,10 @@ fn an_answer_with_a_later_end_waits_until_the_kernel_has_it() {
     rig.open_to_write(10);
     // The kernel never looked it up here, and may have any size.
     let told = rig.stat();
-    let end = rig.core.later_end(&told).unwrap();
+    let end = rig.core.later_end(&told, Asker::Other).unwrap();
     assert_eq!((end.ino, end.from, end.to), (FILE, 0, 10));
     rig.core.end_reached(end);
-    assert_eq!(rig.core.later_end(&told), None);
+    assert_eq!(rig.core.later_end(&told, Asker::Other), None);
 
     // Written through pages, by nobody but this node since.
     let write = |rig: &mut Rig, len: u64| {
@@ -209,12 +210,12 @@ fn an_answer_with_a_later_end_waits_until_the_kernel_has_it() {
     write(&mut rig, 20);
     rig.core.end_written(FILE, 20);
     let told = rig.stat();
-    assert_eq!(rig.core.later_end(&told), None);
+    assert_eq!(rig.core.later_end(&told, Asker::Other), None);
 
     // Past the pages.
     write(&mut rig, 30);
     let told = rig.stat();
-    let end = rig.core.later_end(&told).unwrap();
+    let end = rig.core.later_end(&told, Asker::Other).unwrap();
     assert_eq!((end.from, end.to), (10, 30));
 
     // Others may have written before this answer was made, and a write through pages may still be on its way.
@@ -223,10 +224,69 @@ fn an_answer_with_a_later_end_waits_until_the_kernel_has_it() {
     rig.core.end_written(FILE, 40);
     rig.answer(Vec::new(), Some(40));
     let told = rig.reply_to(asked).unwrap();
-    let end = rig.core.later_end(&told).unwrap();
+    let end = rig.core.later_end(&told, Asker::Other).unwrap();
     assert_eq!((end.from, end.to), (10, 40));
     rig.core.end_reached(end);
-    assert_eq!(rig.core.later_end(&told), None);
+    assert_eq!(rig.core.later_end(&told, Asker::Other), None);
+}
+
+/// Goal: an answer is held back as long as the kernel may still be about to move its end itself, and no longer. Method: direct writes by two threads,
+/// and who asks after each: another thread, the one that wrote, and whoever has the lock of the file.
+#[test]
+fn who_asks_after_a_direct_write_is_done_needs_no_end() {
+    let mut rig = Rig::new();
+    rig.open_to_write(10);
+    let told = rig.stat();
+    let end = rig.core.later_end(&told, Asker::Other).unwrap();
+    rig.core.end_reached(end);
+    let write = |rig: &mut Rig, len: u64, thread: u32| {
+        let data = WriteData(vec![7; len as usize].into());
+        rig.ask(Request::Write {
+            ino: FILE,
+            offset: 0,
+            data,
+            append: false,
+            direct: true,
+            kill_privileges: None,
+        });
+        rig.core.end_moved_by(FILE, len, thread);
+        rig.stat()
+    };
+    let from =
+        |rig: &mut Rig, told: &Reply, asker| rig.core.later_end(told, asker).map(|end| (end.from, end.to));
+    let told = write(&mut rig, 20, 5);
+    assert_eq!(from(&mut rig, &told, Asker::Other), Some((10, 20)));
+    assert_eq!(from(&mut rig, &told, Asker::Thread(6)), Some((10, 20)));
+    assert_eq!(from(&mut rig, &told, Asker::Thread(5)), None);
+    assert_eq!(from(&mut rig, &told, Asker::Holder), None);
+
+    // Another part of the same write, perhaps.
+    let told = write(&mut rig, 30, 5);
+    assert_eq!(from(&mut rig, &told, Asker::Thread(6)), Some((10, 30)));
+    // The kernel makes one write at a time.
+    let told = write(&mut rig, 40, 6);
+    assert_eq!(from(&mut rig, &told, Asker::Thread(5)), Some((30, 40)));
+    // Nobody in sight is not the one who wrote.
+    let told = write(&mut rig, 50, 0);
+    assert_eq!(from(&mut rig, &told, Asker::Thread(0)), Some((30, 50)));
+    assert_eq!(from(&mut rig, &told, Asker::Thread(6)), Some((30, 50)));
+    assert_eq!(from(&mut rig, &told, Asker::Holder), None);
+
+    // What does not make the file longer moves nothing, and says nothing of others: nobody may have waited for it.
+    let told = write(&mut rig, 50, 9);
+    assert_eq!(from(&mut rig, &told, Asker::Other), Some((30, 50)));
+    assert_eq!(from(&mut rig, &told, Asker::Thread(9)), Some((30, 50)));
+    // It is made to take an earlier end.
+    rig.ask(Request::SetAttr { ino: FILE, set: AttrSet::default(), size: Some(5) });
+    let told = rig.stat();
+    rig.core.attributes_set(&told);
+    let told = write(&mut rig, 60, 0);
+    assert_eq!(from(&mut rig, &told, Asker::Other), Some((5, 60)));
+    // How far the kernel gets with a write that is refused in part it does not say.
+    rig.core.direct_write_refused(FILE);
+    assert_eq!(from(&mut rig, &told, Asker::Holder), Some((5, 60)));
+    let told = write(&mut rig, 70, 6);
+    assert_eq!(from(&mut rig, &told, Asker::Thread(6)), Some((5, 70)));
 }
 
 #[test]
@@ -235,7 +295,7 @@ fn a_closed_file_needs_no_end() {
     let asked = rig.ask(Request::GetAttr { ino: FILE });
     rig.answer(vec![grant_attr()], Some(10));
     let told = rig.reply_to(asked).unwrap();
-    assert_eq!(rig.core.later_end(&told), None);
+    assert_eq!(rig.core.later_end(&told, Asker::Other), None);
 }
 
 /// A read that meets an end before the one that the kernel may have waits until the kernel was seen to have no later one.
@@ -271,7 +331,7 @@ fn a_read_that_meets_an_earlier_end_than_the_kernels_waits() {
 
     // What it was told a moment ago may be on its way.
     let told = rig.stat();
-    let mut end = rig.core.later_end(&told).unwrap();
+    let mut end = rig.core.later_end(&told, Asker::Other).unwrap();
     end.to = 30;
     rig.core.end_reached(end);
     rig.see_end(5);

@@ -76,7 +76,7 @@ impl Rig {
                 }
                 Output::Sync { job, plan } => {
                     self.segment_syncs += plan.segments.len();
-                    self.core.synced(self.clock, job, plan.run(&*self.store));
+                    common::end_sync(&mut self.core, self.clock, job, plan.run(&*self.store));
                 }
                 Output::Reply(FSYNC, Reply::Done) => self.answers += 1,
                 Output::Send(ToMaster::Fetch { .. }) => self.fetches += 1,

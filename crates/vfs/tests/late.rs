@@ -91,7 +91,9 @@ impl Rig {
                 Output::Send(ToMaster::Glimpsed { contents, .. }) => self.glimpsed.extend(contents),
                 Output::Reply(id, reply) => self.replies.push((id.0, reply)),
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock, job),
-                Output::Sync { job, plan } => self.core.synced(self.clock, job, plan.run(&*self.store)),
+                Output::Sync { job, plan } => {
+                    common::end_sync(&mut self.core, self.clock, job, plan.run(&*self.store))
+                }
                 _ => {}
             }
         }
@@ -482,7 +484,9 @@ fn with_nomtime_what_is_given_back_has_its_times() {
     while let Some(output) = rig.core.poll_output() {
         match output {
             Output::Invalidate { job, .. } => rig.core.invalidated(rig.clock, job),
-            Output::Sync { job, plan } => rig.core.synced(rig.clock, job, plan.run(&*rig.store)),
+            Output::Sync { job, plan } => {
+                common::end_sync(&mut rig.core, rig.clock, job, plan.run(&*rig.store))
+            }
             Output::Send(ToMaster::Batch { changes, .. }) => {
                 recorded = changes.iter().find_map(|change| match change {
                     Change::PutContent { ino: FILE, content } => Some(times(content)),

@@ -12,7 +12,7 @@ use common::{reserved, root_acquired, welcome};
 use meta::{Change, Content, FileKind, FsError};
 use obs::Metrics;
 use types::{BatchSeq, Ino, LockMode, Micros, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, HandleId, MakeSpec, Output, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Config, Core, HandleId, Logged, MakeSpec, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, LockOwner, ToMaster};
 
 const VOLUME: [u8; 16] = [7; 16];
@@ -92,7 +92,8 @@ impl Rig {
                 }
                 Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
-                    self.core.synced(self.clock(), job, outcome);
+                    let clock = self.clock();
+                    common::end_sync(&mut self.core, clock, job, outcome);
                 }
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
                 Output::Send(ToMaster::Acquire { request, .. }) => {
@@ -135,7 +136,8 @@ impl Rig {
     fn sync_one(&mut self) {
         let (job, plan) = self.held.as_mut().expect("syncs are held").remove(0);
         let outcome = plan.run(&self.store);
-        self.core.synced(self.clock(), job, outcome);
+        let clock = self.clock();
+        common::end_sync(&mut self.core, clock, job, outcome);
         self.run();
     }
 
@@ -659,4 +661,53 @@ fn every_fsync_hears_of_a_full_disk() {
     rig.store.set_capacity(u64::MAX);
     assert_eq!(rig.fsync(ino), Ok(()));
     assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 100 * KIB as u64);
+}
+
+/// Goal: whoever wants something else after a sync of many files waits for a few of them, and whoever waits for the sync for all. Method: five files, two of
+/// which are logged at once; one is removed and one written to meanwhile.
+#[test]
+fn what_a_sync_made_durable_is_logged_a_few_files_at_a_time() {
+    let mut rig = Rig::with(u64::MAX, Config { logged_at_once: 2, ..Config::default() });
+    rig.held = Some(Vec::new());
+    let files: Vec<(Ino, String)> =
+        (0..5).map(|n| format!("f{n}")).map(|name| (rig.create(&name).0, name)).collect();
+    files.iter().for_each(|(ino, _)| rig.write(*ino, 0, 200 * KIB).unwrap());
+    rig.now = rig.now + Micros(2_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    let (job, plan) = rig.held.as_mut().unwrap().remove(0);
+    let waits = rig.submit(Request::Fsync { ino: files[0].0 });
+    let mut steps = vec![rig.core.synced(rig.clock(), job, plan.run(&rig.store))];
+    rig.run();
+    rig.write(files[4].0, 200 * KIB as u64, 10 * KIB).unwrap();
+    let removes = rig.submit(Request::Unlink { parent: Ino::ROOT, name: files[3].1.as_bytes().into() });
+    while steps.last() == Some(&Logged::InPart) {
+        assert!(rig.reply(waits).is_none(), "not all is logged");
+        steps.push(rig.core.log_synced(rig.clock(), job));
+        rig.run();
+    }
+    assert_eq!(steps, [Logged::InPart, Logged::InPart, Logged::All]);
+    assert_eq!(rig.core.log_synced(rig.clock(), job), Logged::All, "there is nothing left");
+    done(rig.reply(waits).unwrap()).unwrap();
+    done(rig.reply(removes).unwrap()).unwrap();
+    rig.held = None;
+    rig.run();
+    rig.fsync(files[4].0).unwrap();
+    assert_eq!(rig.size(files[4].0), 210 * KIB as u64);
+    let logged = |rig: &Rig, ino: Ino| {
+        let changes = rig.said.iter().filter_map(|message| match message {
+            ToMaster::Batch { changes, .. } => Some(changes.iter()),
+            _ => None,
+        });
+        let sizes = changes.flatten().filter_map(|change| match change {
+            Change::PutEntry { entry, .. } if entry.ino == ino => {
+                entry.covered().map(|inode| inode.content.size)
+            }
+            _ => None,
+        });
+        sizes.max()
+    };
+    let sizes: Vec<_> = files.iter().map(|(ino, _)| logged(&rig, *ino).unwrap_or(0) / KIB as u64).collect();
+    assert_eq!(sizes[..3], [200; 3]);
+    assert_eq!(sizes[4], 210);
 }

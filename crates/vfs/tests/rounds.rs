@@ -139,7 +139,8 @@ impl Rig {
                 }
                 Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
-                    self.core.synced(self.clock(), job, outcome);
+                    let clock = self.clock();
+                    common::end_sync(&mut self.core, clock, job, outcome);
                 }
                 Output::Send(ToMaster::Acquire { request, .. }) => {
                     self.core.handle_message(self.clock(), root_acquired(request));

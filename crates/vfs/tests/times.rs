@@ -39,7 +39,7 @@ fn a_time_set_while_content_is_given_back_comes_behind_it() {
         revoke(&mut core, resource, to);
         run(&mut core, &mut syncs);
         for (job, plan) in std::mem::take(&mut syncs) {
-            core.synced(LATER, job, plan.run(&*store));
+            assert_eq!(core.synced(LATER, job, plan.run(&*store)), vfs::Logged::All);
         }
         run(&mut core, &mut syncs);
         assert_eq!(core.held_mode(resource), to);
@@ -56,7 +56,7 @@ fn a_time_set_while_content_is_given_back_comes_behind_it() {
     assert!(core.submit(LATER, RequestId(5), Request::SetAttr { ino, set, size: None }).is_none());
     assert_eq!(run(&mut core, &mut syncs), [], "nor is anything said before that");
     let (job, plan) = syncs.remove(0);
-    core.synced(LATER, job, plan.run(&*store));
+    assert_eq!(core.synced(LATER, job, plan.run(&*store)), vfs::Logged::All);
     let said = run(&mut core, &mut syncs);
     let at = |is_it: fn(&ToMaster) -> bool| said.iter().position(is_it);
     let content = at(|message| {

@@ -12,6 +12,7 @@ mod containers;
 mod copies;
 mod counters;
 mod directories;
+mod filling;
 mod gone;
 mod handles;
 mod judged;

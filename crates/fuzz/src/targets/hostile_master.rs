@@ -133,7 +133,10 @@ impl Node {
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock(), job),
                 Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
-                    self.core.synced(self.clock(), job, outcome);
+                    let mut logged = self.core.synced(self.clock(), job, outcome);
+                    while logged == vfs::Logged::InPart {
+                        logged = self.core.log_synced(self.clock(), job);
+                    }
                 }
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
                 Output::Left => {}
