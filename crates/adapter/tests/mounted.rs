@@ -247,12 +247,15 @@ impl Node {
             Output::Reply(id, reply) => adapter::answer(self, id, reply),
             Output::Send(ToMaster::Acquire { request, .. }) => self.hear(root_acquired(request)),
             Output::Send(ToMaster::Batch { seq, .. }) => self.hear(FromMaster::Durable { seq }),
+            Output::Gather { job } => {
+                self.with_core(|core, clock| while core.gather(clock, job) == vfs::Dealt::InPart {});
+            }
             Output::Sync { job, plan } => {
                 let outcome = plan.run(&*self.store);
                 self.with_core(|core, clock| {
-                    let mut logged = core.synced(clock, job, outcome);
-                    while logged == vfs::Logged::InPart {
-                        logged = core.log_synced(clock, job);
+                    let mut dealt = core.synced(clock, job, outcome);
+                    while dealt == vfs::Dealt::InPart {
+                        dealt = core.log_synced(clock, job);
                     }
                 });
             }

@@ -243,6 +243,10 @@ impl Place {
             return is_rescued.then_some(PlaceEvent::Rescued);
         }
         self.streak = self.streak.saturating_add(1);
+        if self.streak == STREAK_LONG && self.is_active(now) && !self.shared.is_bound() {
+            // From here on those that stand aside do.
+            _ = self.shared.bind(rustix::thread::gettid(), sched_getcpu());
+        }
         if self.shared.is_back.load(Ordering::SeqCst) {
             self.put_off(now);
         }
@@ -457,11 +461,25 @@ impl Shared {
     }
 
     /// Gives the reader, the calling thread without one, its CPUs and its policy back.
+    ///
+    /// One that waits for a CPU gets the one of who helps: it would stay where it waits, for as long as whoever runs there is let, though
+    /// others sleep.
     fn release(&self, reader: Option<Pid>) {
         // First: it may be the reader that has the lock.
         _ = set_policy(reader, SCHED_OTHER);
-        if let Some(allowed) = self.allowed.lock().take() {
-            _ = sched_setaffinity(reader, &allowed);
+        let mut kept = self.allowed.lock();
+        let bound = kept.take();
+        let is_bound = bound.is_some();
+        let allowed = bound.or_else(|| sched_getaffinity(Some(reader?)).ok());
+        let Some(allowed) = allowed else { return };
+        let here = sched_getcpu();
+        if reader.is_some() && allowed.is_set(here) {
+            let mut one = CpuSet::new();
+            one.set(here);
+            _ = sched_setaffinity(reader, &one);
+        }
+        _ = sched_setaffinity(reader, &allowed);
+        if is_bound {
             aside::come_back();
         }
     }

@@ -201,11 +201,12 @@ impl World {
                 vfs::Output::Send(message) => messages.push_back(message),
                 vfs::Output::Reply(id, reply) => drop(node.replies.insert(id, reply)),
                 vfs::Output::Invalidate { job, .. } => core.invalidated(clock, job),
+                vfs::Output::Gather { job } => while core.gather(clock, job) == vfs::Dealt::InPart {},
                 vfs::Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
-                    let mut logged = core.synced(clock, job, outcome);
-                    while logged == vfs::Logged::InPart {
-                        logged = core.log_synced(clock, job);
+                    let mut dealt = core.synced(clock, job, outcome);
+                    while dealt == vfs::Dealt::InPart {
+                        dealt = core.log_synced(clock, job);
                     }
                 }
                 vfs::Output::TellCloses { seq, .. } => core.closes_told(clock, seq),

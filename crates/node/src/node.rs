@@ -16,7 +16,7 @@ use obs::Metrics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::system::uname;
 use types::Micros;
-use vfs::{Asker, Logged, Outdated};
+use vfs::{Asker, Dealt, Outdated};
 use volume::Volume;
 
 use crate::control::Control;
@@ -27,7 +27,7 @@ use crate::leaving::{self, Left, Patience};
 use crate::link::{self, Link, describe};
 use crate::options::MountRequest;
 use crate::process;
-use crate::shell::{Identity, Membership, Shell, Work};
+use crate::shell::{Identity, Membership, Shell, ToSync, Work};
 use crate::signals::{Signalled, Signals};
 use crate::store::VolumeStore;
 use crate::threads::{join, spawn, spawn_loose};
@@ -385,11 +385,18 @@ impl Node {
 /// The thread that makes segments durable. Ends with the node.
 fn sync(shell: &Shell) {
     let _aside = fuse::stand_aside();
-    while let Some((job, plan)) = shell.syncs.next() {
-        let outcome = plan.run(&*shell.store);
-        let mut logged = shell.call_core_by_turns(|core, clock| core.synced(clock, job, outcome));
-        while logged == Logged::InPart {
-            logged = shell.call_core_by_turns(|core, clock| core.log_synced(clock, job));
+    while let Some((job, what)) = shell.syncs.next() {
+        match what {
+            ToSync::Gather => {
+                while shell.call_core_by_turns(|core, clock| core.gather(clock, job)) == Dealt::InPart {}
+            }
+            ToSync::Run(plan) => {
+                let outcome = plan.run(&*shell.store);
+                let mut dealt = shell.call_core_by_turns(|core, clock| core.synced(clock, job, outcome));
+                while dealt == Dealt::InPart {
+                    dealt = shell.call_core_by_turns(|core, clock| core.log_synced(clock, job));
+                }
+            }
         }
     }
 }

@@ -71,11 +71,20 @@ pub(crate) struct Shell {
     /// The master in this process, while there is one.
     service: Mutex<Option<Arc<Service>>>,
     pub timer: Timer,
-    pub syncs: Jobs<(u64, SyncPlan)>,
+    pub syncs: Jobs<(u64, ToSync)>,
     /// Calls to hand on outputs that take long.
     pub bulk: Jobs<()>,
     status: Mutex<Status>,
     status_changed: Condvar,
+}
+
+/// What the thread `sync` is to do for a flush.
+#[derive(Debug)]
+pub(crate) enum ToSync {
+    /// Have its files captured.
+    Gather,
+    /// Make segments durable.
+    Run(SyncPlan),
 }
 
 /// Who this node says it is.
@@ -260,7 +269,8 @@ impl Shell {
                     self.with_core(|core, clock| core.closes_told(clock, seq));
                 }
             }
-            Output::Sync { job, plan } => self.syncs.push((job, plan)),
+            Output::Gather { job } => self.syncs.push((job, ToSync::Gather)),
+            Output::Sync { job, plan } => self.syncs.push((job, ToSync::Run(plan))),
             Output::Left => self.change_status(|status| {
                 if status.membership == Membership::Member || status.membership == Membership::Joining {
                     status.membership = Membership::Left;

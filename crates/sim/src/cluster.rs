@@ -3,21 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use chunk::{MemStore, SegmentStore, SyncPlan};
+use chunk::{MemStore, SegmentStore};
 use kv::{Claim, Engine, MemDisk};
 use master::{Master, PeerId};
 use meta::{FsError, Limits};
 use obs::Metrics;
 use types::{Epoch, Ino, Micros, Timespec};
 use vfs::{
-    Clock, Core, HandleId, Invalidation, Logged, Outdated, Output, Permissions, Reply, Request, RequestId,
-    Seen, WriteData,
+    Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
+    WriteData,
 };
 use wire::{FromMaster, ToMaster};
 
 use crate::coverage::Coverage;
 use crate::kernel::{Asked, Kernel, Pending, second_try};
 use crate::traffic::Traffic;
+use syncs::ToSync;
 
 mod at_once;
 mod credit;
@@ -26,6 +27,7 @@ mod faults;
 mod figures;
 mod masters;
 mod moves;
+mod syncs;
 
 pub use faults::{Cut, StoreFault};
 pub use figures::Figures;
@@ -84,8 +86,8 @@ struct Node {
     jobs: Vec<Job>,
     /// Directories of which a lull is waited for.
     lulls: Vec<(Ino, u16)>,
-    /// In the order given out; without a plan what is left to be logged of one that has ended.
-    syncs: VecDeque<(u64, Option<SyncPlan>)>,
+    /// In the order given out.
+    syncs: VecDeque<(u64, ToSync)>,
     replies: BTreeMap<RequestId, Reply>,
     is_up: bool,
     pid: u32,
@@ -722,17 +724,7 @@ impl Cluster {
             }
             2 => self.run_any_job(index),
             3 => {
-                self.figures.syncs += 1;
-                let node = &mut self.nodes[index];
-                if let Some((job, plan)) = node.syncs.pop_front() {
-                    let logged = match plan {
-                        Some(plan) => node.core.synced(clock, job, plan.run(&self.store)),
-                        None => node.core.log_synced(clock, job),
-                    };
-                    if logged == Logged::InPart {
-                        node.syncs.push_front((job, None));
-                    }
-                }
+                self.sync_one(index, clock);
                 self.delay_store();
             }
             5 => self.old_link_goes_on(),
@@ -820,7 +812,8 @@ impl Cluster {
                     Output::Invalidate { job, list } => {
                         node.jobs.push(Job { number: job, list, since: now, writing: BTreeSet::new() });
                     }
-                    Output::Sync { job, plan } => node.syncs.push_back((job, Some(plan))),
+                    Output::Gather { job } => node.syncs.push_back((job, ToSync::Gather)),
+                    Output::Sync { job, plan } => node.syncs.push_back((job, ToSync::Run(plan))),
                     // Closes of processes here reach the core before they return.
                     Output::TellCloses { seq, .. } => {
                         let clock = Clock { now: node.time_at(now), wall: wall(now) };

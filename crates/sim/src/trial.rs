@@ -56,7 +56,7 @@ fn core_config(rng: &mut fastrand::Rng) -> vfs::Config {
         segment_len: [16 << 10, 256 << 10][rng.usize(0..2)],
         copy_sync_min: 4 << 10,
         // As often as can be something else comes between two files.
-        logged_at_once: 1,
+        files_at_once: 1,
         ..vfs::Config::default()
     };
     if rng.usize(0..2) == 0 {

@@ -28,8 +28,8 @@ pub struct Config {
     pub inline_bytes_max: usize,
     /// Bytes to copy for which content that is newer than the log is flushed; fewer are copied one by one.
     pub copy_sync_min: u64,
-    /// Files that are logged at once after a sync: whoever wants anything else waits for as long.
-    pub logged_at_once: usize,
+    /// Files that a flush of many captures, or logs, at once: whoever wants anything else waits for as long.
+    pub files_at_once: usize,
     /// Length of the segments that are written.
     pub segment_len: u64,
     /// Nothing may change.
@@ -86,7 +86,7 @@ impl Default for Config {
             reserve_bytes: 32 << 20,
             inline_bytes_max: 4096,
             copy_sync_min: 1 << 20,
-            logged_at_once: 16,
+            files_at_once: 16,
             segment_len: chunk::SEGMENT_LEN,
             read_only: false,
             sync: false,

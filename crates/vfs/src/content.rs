@@ -371,7 +371,7 @@ impl Core {
             return Err(Step::Wait(WaitKey::Flush(self.flush_all())));
         }
         if unsynced > (limit / 4).min(FLUSH_LEN) && self.flushes.is_empty() {
-            self.flush_all();
+            self.flush_by_parts();
         }
         if self.log.bytes() > self.config.log_bytes_max {
             return Err(self.wait_for_log_room());

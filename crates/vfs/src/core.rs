@@ -136,6 +136,8 @@ pub struct Core {
     pub(crate) lost_unnamed: BTreeSet<Ino>,
     /// The last flush that a commit began: what it and those before it captured is sent when they have ended.
     pub(crate) commit_flush: Option<u64>,
+    /// The flush that files are being captured for, a few at a time.
+    pub(crate) gathering: Option<u64>,
     /// Names to be taken back once more, when answers on their way have arrived.
     pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
@@ -301,6 +303,7 @@ impl Core {
             untold: BTreeSet::new(),
             lost_unnamed: BTreeSet::new(),
             commit_flush: None,
+            gathering: None,
             names_again: VecDeque::new(),
             linger: BTreeSet::new(),
             holds: crate::holds::Holds::default(),

@@ -24,6 +24,8 @@ use crate::wait::{Progress, Step, Try, WaitKey};
 pub(crate) struct Flush {
     /// Greater than that of any before it, which the number of its job need not be.
     number: u64,
+    /// Files that are still to be captured, the last one first: until there are none it is no job for a sync.
+    to_capture: Vec<Ino>,
     /// Those that are not logged yet.
     captures: VecDeque<Capture>,
     started: Micros,
@@ -32,6 +34,11 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
+    /// Nothing yet.
+    fn new(started: Micros) -> Self {
+        Self { number: 0, to_capture: Vec::new(), captures: VecDeque::new(), started, bytes: 0 }
+    }
+
     pub(crate) fn captures(&self) -> impl Iterator<Item = &Capture> {
         self.captures.iter()
     }
@@ -41,11 +48,11 @@ impl Flush {
     }
 }
 
-/// How much of what a sync has made durable is logged.
+/// How much is done of what is done for a few files at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Logged {
+pub enum Dealt {
     /// All of it, or nothing was to be.
-    All,
+    InFull,
     /// Not all yet.
     InPart,
 }
@@ -134,6 +141,11 @@ impl Core {
 
     /// Captures of files, and the files that segments are missing for: those are asked for.
     fn capture_all(&mut self, inos: &[Ino], unstored: Unstored) -> (Vec<Capture>, BTreeSet<Ino>) {
+        self.end_gathering(inos);
+        self.captures_of(inos, unstored)
+    }
+
+    fn captures_of(&mut self, inos: &[Ino], unstored: Unstored) -> (Vec<Capture>, BTreeSet<Ino>) {
         let captures = inos.iter().filter_map(|ino| self.capture(*ino, unstored)).collect();
         (captures, std::mem::take(&mut self.short_of_segments))
     }
@@ -142,8 +154,8 @@ impl Core {
         let Some(writer) = self.writer.as_ref() else { return };
         let (plan, bytes) = (writer.sync_plan(), writer.unsynced_bytes());
         let number = self.number();
-        let captures = captures.into();
-        self.flushes.insert(job, Flush { number, captures, started: self.clock.now, bytes });
+        let flush = Flush { number, captures: captures.into(), bytes, ..Flush::new(self.clock.now) };
+        self.flushes.insert(job, flush);
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -165,8 +177,7 @@ impl Core {
             return;
         };
         let job = self.number();
-        self.flushes
-            .insert(job, Flush { number: job, captures: VecDeque::new(), started: self.clock.now, bytes: 0 });
+        self.flushes.insert(job, Flush { number: job, ..Flush::new(self.clock.now) });
         self.outputs.push_back(Output::Sync { job, plan });
     }
 
@@ -174,10 +185,7 @@ impl Core {
     pub(crate) fn make_segment_ahead(&mut self) {
         if let Some(plan) = self.writer.as_mut().and_then(|writer| writer.plan_ahead()) {
             let job = self.number();
-            self.flushes.insert(
-                job,
-                Flush { number: job, captures: VecDeque::new(), started: self.clock.now, bytes: 0 },
-            );
+            self.flushes.insert(job, Flush { number: job, ..Flush::new(self.clock.now) });
             self.outputs.push_back(Output::Sync { job, plan });
         }
     }
@@ -193,6 +201,82 @@ impl Core {
                 self.wake(WaitKey::Flush(job));
                 job
             }
+        }
+    }
+
+    /// Starts to flush everything for nobody in particular: files are captured a few at a time, and then synced. Returns the job.
+    pub(crate) fn flush_by_parts(&mut self) -> u64 {
+        if let Some(job) = self.gathering {
+            return job;
+        }
+        let mut to_capture: Vec<Ino> = self.live.keys().copied().collect();
+        to_capture.sort_unstable_by(|one, other| other.cmp(one));
+        let job = self.number();
+        self.flushes.insert(job, Flush { number: job, to_capture, ..Flush::new(self.clock.now) });
+        self.gathering = Some(job);
+        self.outputs.push_back(Output::Gather { job });
+        job
+    }
+
+    /// Goes on capturing for a flush that [`Output::Gather`] asked for, [so many files](crate::Config::files_at_once) at a time; a sync is
+    /// asked for after the last.
+    #[must_use = "the rest is to be captured"]
+    pub fn gather(&mut self, clock: Clock, job: u64) -> Dealt {
+        self.clock = clock;
+        if self.gathering != Some(job) {
+            // Somebody could not wait for it, or the membership has ended.
+            return Dealt::InFull;
+        }
+        let dealt = self.gather_some(job, self.config.files_at_once.max(1));
+        self.settle();
+        dealt
+    }
+
+    fn gather_some(&mut self, job: u64, files: usize) -> Dealt {
+        let Some(flush) = self.flushes.get_mut(&job) else { return Dealt::InFull };
+        let rest = flush.to_capture.len().saturating_sub(files);
+        let part: Vec<Ino> = flush.to_capture.drain(rest..).rev().collect();
+        let (captures, short) = self.captures_of(&part, Unstored::Keep);
+        if let Some(flush) = self.flushes.get_mut(&job) {
+            flush.captures.extend(captures);
+        }
+        if !short.is_empty() {
+            let later = self.number();
+            self.flush_later.insert(later, short);
+            if self.commit_flush == Some(job) {
+                self.commit_flush = Some(later);
+            }
+        }
+        if rest > 0 {
+            return Dealt::InPart;
+        }
+        self.gathering = None;
+        self.sync_gathered(job);
+        Dealt::InFull
+    }
+
+    /// All is captured: what is to be logged of it is behind all flushes that began before.
+    fn sync_gathered(&mut self, job: u64) {
+        let plan = self.writer.as_ref().map(|writer| (writer.sync_plan(), writer.unsynced_bytes()));
+        let number = self.number();
+        if let (Some(flush), Some((plan, bytes))) = (self.flushes.get_mut(&job), plan) {
+            (flush.number, flush.bytes, flush.started) = (number, bytes, self.clock.now);
+            self.outputs.push_back(Output::Sync { job, plan });
+        } else {
+            // Of a membership that has ended.
+            self.flushes.remove(&job);
+            self.wake(WaitKey::Flush(job));
+        }
+    }
+
+    /// Captures at once what is left to be captured, if one of these files has been: what is captured of it from here on must be
+    /// synced, and logged, after that.
+    fn end_gathering(&mut self, inos: &[Ino]) {
+        let Some(job) = self.gathering else { return };
+        let has = |flush: &Flush| flush.captures.iter().any(|capture| inos.contains(&capture.ino));
+        // Of many files it is quicker not to look.
+        if inos.len() > FEW || self.flushes.get(&job).is_some_and(has) {
+            let _all = self.gather_some(job, usize::MAX);
         }
     }
 
@@ -266,11 +350,11 @@ impl Core {
     /// A sync that [`Output::Sync`] asked for has ended: what it made durable is logged, a part of it at once. The rest is up to
     /// [`log_synced`](Self::log_synced), before the outcome of a later sync is told.
     #[must_use = "the rest is to be logged"]
-    pub fn synced(&mut self, clock: Clock, job: u64, outcome: SyncOutcome) -> Logged {
+    pub fn synced(&mut self, clock: Clock, job: u64, outcome: SyncOutcome) -> Dealt {
         self.clock = clock;
         let Some(flush) = self.flushes.get(&job) else {
             // Of a membership that has ended: its writer is gone.
-            return Logged::All;
+            return Dealt::InFull;
         };
         let (bytes, started) = (flush.bytes, flush.started);
         let failures = self.writer.as_mut().map(|w| w.on_synced(outcome)).unwrap_or_default();
@@ -294,12 +378,12 @@ impl Core {
         self.log_synced(clock, job)
     }
 
-    /// Goes on logging what a sync has made durable, [so many files](crate::Config::logged_at_once) at a time.
+    /// Goes on logging what a sync has made durable, [so many files](crate::Config::files_at_once) at a time.
     #[must_use = "the rest is to be logged"]
-    pub fn log_synced(&mut self, clock: Clock, job: u64) -> Logged {
+    pub fn log_synced(&mut self, clock: Clock, job: u64) -> Dealt {
         self.clock = clock;
-        let Some(flush) = self.flushes.get_mut(&job) else { return Logged::All };
-        let len = flush.captures.len().min(self.config.logged_at_once.max(1));
+        let Some(flush) = self.flushes.get_mut(&job) else { return Dealt::InFull };
+        let len = flush.captures.len().min(self.config.files_at_once.max(1));
         let part: Vec<Capture> = flush.captures.drain(..len).collect();
         let is_last = flush.captures.is_empty();
         self.log_captures(part);
@@ -315,7 +399,7 @@ impl Core {
             self.disown();
         }
         self.settle();
-        if is_last { Logged::All } else { Logged::InPart }
+        if is_last { Dealt::InFull } else { Dealt::InPart }
     }
 
     /// Logs captured content. Files whose right was lost meanwhile are passed over.
@@ -499,7 +583,7 @@ impl Core {
             return;
         }
         if !self.live.is_empty() || self.writer.as_ref().is_some_and(|writer| writer.redone_bytes() > 0) {
-            self.commit_flush = Some(self.flush_all());
+            self.commit_flush = Some(self.flush_by_parts());
         }
         self.send_batch(false);
         self.disown();
@@ -529,6 +613,8 @@ impl Core {
     }
 }
 
+/// Files that are looked for one by one.
+const FEW: usize = 4;
 /// Bytes that are logged themselves at an fsync, at most: more are as fast by a sync of their segment.
 const REDO_BYTES_MAX: u64 = 64 << 10;
 /// As many in all before a sync of their segments.

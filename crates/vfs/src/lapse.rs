@@ -308,6 +308,7 @@ impl Core {
         self.released_at.clear();
         self.release_number = 0;
         self.flushes.clear();
+        self.gathering = None;
         self.flush_later.clear();
         self.flush_failed.clear();
         self.short_of_segments.clear();

@@ -61,7 +61,7 @@ pub use crate::atime::Atime;
 pub use crate::config::{Config, Lazy};
 pub use crate::core::{Core, Snapshot};
 pub use crate::ends::{Asker, LaterEnd, Outdated, Seen};
-pub use crate::flush::Logged;
+pub use crate::flush::Dealt;
 pub use crate::guard::{Guard, Unguarded};
 pub use crate::judged::Permissions;
 pub use crate::outputs::{Clock, Invalidation, Output};

@@ -29,7 +29,12 @@ pub enum Output {
         /// What.
         list: Vec<Invalidation>,
     },
-    /// Make segments durable and report [`crate::Core::synced`].
+    /// Call [`crate::Core::gather`] until all is dealt with, with pauses for others, before any sync that is asked for later.
+    Gather {
+        /// Number to give.
+        job: u64,
+    },
+    /// Make segments durable, report [`crate::Core::synced`], and call [`crate::Core::log_synced`] until all is dealt with.
     Sync {
         /// Number to report.
         job: u64,

@@ -111,6 +111,7 @@ impl Rig {
                 Output::Send(ToMaster::Batch { seq, sync: true, .. }) => {
                     self.core.handle_message(self.clock, FromMaster::Durable { seq });
                 }
+                Output::Gather { job } => common::gather(&mut self.core, self.clock, job),
                 Output::Sync { job, plan } => {
                     common::end_sync(&mut self.core, self.clock, job, plan.run(&*self.store))
                 }

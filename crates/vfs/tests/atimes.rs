@@ -56,6 +56,7 @@ fn a_read_between_the_capture_and_the_log_is_not_forgotten() {
                 Output::Send(ToMaster::Acquire { request, .. }) => {
                     core.handle_message(CLOCK, root_acquired(request));
                 }
+                Output::Gather { job } => common::gather(core, at(45), job),
                 Output::Sync { job, plan } => syncs.push((job, plan)),
                 Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
                 _ => {}

@@ -83,6 +83,7 @@ fn take(core: &mut Core, store: &MemStore, output: Output) -> Option<ToMaster> {
             core.handle_message(CLOCK, FromMaster::Durable { seq });
         }
         Output::Send(message) => return Some(message),
+        Output::Gather { job } => common::gather(core, CLOCK, job),
         Output::Sync { job, plan } => common::end_sync(core, CLOCK, job, plan.run(store)),
         Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
         _ => {}

@@ -77,6 +77,7 @@ fn run(core: &mut Core) -> (Vec<(u64, usize)>, Option<Reply>) {
             Output::Send(ToMaster::BatchPart { changes, .. }) => parts.extend(changes),
             Output::Reply(_, reply) => last = Some(reply),
             Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
+            Output::Gather { job } => common::gather(core, CLOCK, job),
             Output::Sync { job, plan } => {
                 let outcome = plan.run(&chunk::MemStore::new());
                 common::end_sync(core, CLOCK, job, outcome);

@@ -74,6 +74,7 @@ impl Rig {
                     }
                     self.batches.push(batch);
                 }
+                Output::Gather { job } => common::gather(&mut self.core, self.clock, job),
                 Output::Sync { job, plan } => {
                     self.segment_syncs += plan.segments.len();
                     common::end_sync(&mut self.core, self.clock, job, plan.run(&*self.store));

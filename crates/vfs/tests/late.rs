@@ -91,6 +91,7 @@ impl Rig {
                 Output::Send(ToMaster::Glimpsed { contents, .. }) => self.glimpsed.extend(contents),
                 Output::Reply(id, reply) => self.replies.push((id.0, reply)),
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock, job),
+                Output::Gather { job } => common::gather(&mut self.core, self.clock, job),
                 Output::Sync { job, plan } => {
                     common::end_sync(&mut self.core, self.clock, job, plan.run(&*self.store))
                 }
@@ -484,6 +485,7 @@ fn with_nomtime_what_is_given_back_has_its_times() {
     while let Some(output) = rig.core.poll_output() {
         match output {
             Output::Invalidate { job, .. } => rig.core.invalidated(rig.clock, job),
+            Output::Gather { job } => common::gather(&mut rig.core, rig.clock, job),
             Output::Sync { job, plan } => {
                 common::end_sync(&mut rig.core, rig.clock, job, plan.run(&*rig.store))
             }

@@ -23,6 +23,7 @@ fn run(core: &mut Core) -> (Vec<ToMaster>, bool) {
             Output::Invalidate { job, .. } => core.invalidated(CLOCK, job),
             Output::Left => has_left = true,
             Output::Lost(reason) => panic!("lost: {reason}"),
+            Output::Gather { job } => common::gather(core, CLOCK, job),
             Output::Reply(..) | Output::Sync { .. } | Output::TellCloses { .. } | Output::Rejoin => {}
         }
     }

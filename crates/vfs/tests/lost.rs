@@ -12,7 +12,7 @@ use common::{reserved, root_acquired, welcome};
 use meta::{Change, Content, FileKind, FsError};
 use obs::Metrics;
 use types::{BatchSeq, Ino, LockMode, Micros, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, HandleId, Logged, MakeSpec, Output, Reply, Request, RequestId, WriteData};
+use vfs::{Clock, Config, Core, Dealt, HandleId, MakeSpec, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, LockOwner, ToMaster};
 
 const VOLUME: [u8; 16] = [7; 16];
@@ -29,6 +29,8 @@ struct Rig {
     next: u64,
     /// Syncs that are kept from running, while there is a list.
     held: Option<Vec<(u64, SyncPlan)>>,
+    /// Flushes whose files are not captured yet, while there is a list.
+    gathers: Option<Vec<u64>>,
     /// Whether the master says nothing of what is durable.
     is_silent: bool,
     has_left: bool,
@@ -59,6 +61,7 @@ impl Rig {
             replies,
             next: 1,
             held: None,
+            gathers: None,
             is_silent: false,
             has_left: false,
         };
@@ -87,6 +90,13 @@ impl Rig {
             match output {
                 Output::Reply(id, reply) => self.replies.push((id, reply)),
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock(), job),
+                Output::Gather { job } if self.gathers.is_some() => {
+                    self.gathers.get_or_insert_default().push(job)
+                }
+                Output::Gather { job } => {
+                    let clock = self.clock();
+                    common::gather(&mut self.core, clock, job);
+                }
                 Output::Sync { job, plan } if self.held.is_some() => {
                     self.held.get_or_insert_default().push((job, plan));
                 }
@@ -139,6 +149,21 @@ impl Rig {
         let clock = self.clock();
         common::end_sync(&mut self.core, clock, job, outcome);
         self.run();
+    }
+
+    /// As the master was told last.
+    fn logged_size(&self, ino: Ino) -> u64 {
+        let changes = self.said.iter().filter_map(|message| match message {
+            ToMaster::Batch { changes, .. } => Some(changes.iter()),
+            _ => None,
+        });
+        let sizes = changes.flatten().filter_map(|change| match change {
+            Change::PutEntry { entry, .. } if entry.ino == ino => {
+                entry.covered().map(|inode| inode.content.size)
+            }
+            _ => None,
+        });
+        sizes.last().unwrap_or(0)
     }
 
     fn size(&mut self, ino: Ino) -> u64 {
@@ -667,7 +692,7 @@ fn every_fsync_hears_of_a_full_disk() {
 /// which are logged at once; one is removed and one written to meanwhile.
 #[test]
 fn what_a_sync_made_durable_is_logged_a_few_files_at_a_time() {
-    let mut rig = Rig::with(u64::MAX, Config { logged_at_once: 2, ..Config::default() });
+    let mut rig = Rig::with(u64::MAX, Config { files_at_once: 2, ..Config::default() });
     rig.held = Some(Vec::new());
     let files: Vec<(Ino, String)> =
         (0..5).map(|n| format!("f{n}")).map(|name| (rig.create(&name).0, name)).collect();
@@ -681,33 +706,65 @@ fn what_a_sync_made_durable_is_logged_a_few_files_at_a_time() {
     rig.run();
     rig.write(files[4].0, 200 * KIB as u64, 10 * KIB).unwrap();
     let removes = rig.submit(Request::Unlink { parent: Ino::ROOT, name: files[3].1.as_bytes().into() });
-    while steps.last() == Some(&Logged::InPart) {
+    while steps.last() == Some(&Dealt::InPart) {
         assert!(rig.reply(waits).is_none(), "not all is logged");
         steps.push(rig.core.log_synced(rig.clock(), job));
         rig.run();
     }
-    assert_eq!(steps, [Logged::InPart, Logged::InPart, Logged::All]);
-    assert_eq!(rig.core.log_synced(rig.clock(), job), Logged::All, "there is nothing left");
+    assert_eq!(steps, [Dealt::InPart, Dealt::InPart, Dealt::InFull]);
+    assert_eq!(rig.core.log_synced(rig.clock(), job), Dealt::InFull, "there is nothing left");
     done(rig.reply(waits).unwrap()).unwrap();
     done(rig.reply(removes).unwrap()).unwrap();
     rig.held = None;
     rig.run();
     rig.fsync(files[4].0).unwrap();
     assert_eq!(rig.size(files[4].0), 210 * KIB as u64);
-    let logged = |rig: &Rig, ino: Ino| {
-        let changes = rig.said.iter().filter_map(|message| match message {
-            ToMaster::Batch { changes, .. } => Some(changes.iter()),
-            _ => None,
-        });
-        let sizes = changes.flatten().filter_map(|change| match change {
-            Change::PutEntry { entry, .. } if entry.ino == ino => {
-                entry.covered().map(|inode| inode.content.size)
-            }
-            _ => None,
-        });
-        sizes.max()
-    };
-    let sizes: Vec<_> = files.iter().map(|(ino, _)| logged(&rig, *ino).unwrap_or(0) / KIB as u64).collect();
+    let sizes: Vec<_> = files.iter().map(|(ino, _)| rig.logged_size(*ino) / KIB as u64).collect();
     assert_eq!(sizes[..3], [200; 3]);
     assert_eq!(sizes[4], 210);
+}
+
+/// Goal: files are captured a few at a time, and of each the newest content is logged last, whoever comes between. Method: five files, of which two are captured at once; then one of these
+/// is written to and synced, for which the rest is captured at once, or another one is, for which it is not.
+#[test]
+fn a_flush_captures_a_few_files_at_a_time() {
+    for (synced, is_waited_for) in [(0, true), (4, false)] {
+        let mut rig = Rig::with(u64::MAX, Config { files_at_once: 2, ..Config::default() });
+        (rig.held, rig.gathers) = (Some(Vec::new()), Some(Vec::new()));
+        let files: Vec<Ino> = (0..5).map(|n| rig.create(&format!("f{n}")).0).collect();
+        files.iter().for_each(|ino| rig.write(*ino, 0, 200 * KIB).unwrap());
+        rig.now = rig.now + Micros(2_000_000);
+        rig.core.handle_timeout(rig.clock());
+        rig.run();
+        let jobs = rig.gathers.take().unwrap();
+        assert_eq!((jobs.len(), rig.held.as_ref().unwrap().len()), (1, 0), "nothing is captured yet");
+        assert_eq!(rig.core.gather(rig.clock(), jobs[0]), Dealt::InPart);
+
+        rig.write(files[synced], 200 * KIB as u64, 100 * KIB).unwrap();
+        let waits = rig.submit(Request::Fsync { ino: files[synced] });
+        let syncs = |rig: &Rig| rig.held.as_ref().unwrap().iter().map(|(job, _)| *job).collect::<Vec<_>>();
+        let asked = syncs(&rig);
+        assert_eq!(asked.contains(&jobs[0]), is_waited_for);
+        assert_eq!(
+            asked.first() == Some(&jobs[0]),
+            is_waited_for,
+            "what was captured before is synced before"
+        );
+        let mut rest = Vec::new();
+        while rest.last() != Some(&Dealt::InFull) {
+            rest.push(rig.core.gather(rig.clock(), jobs[0]));
+        }
+        assert_eq!(rest.len(), if is_waited_for { 1 } else { 2 });
+        rig.run();
+        assert_eq!(syncs(&rig).len(), 2);
+        while !syncs(&rig).is_empty() {
+            rig.sync_one();
+        }
+        done(rig.reply(waits).unwrap()).unwrap();
+        rig.held = None;
+        let sizes: Vec<u64> = files.iter().map(|ino| rig.logged_size(*ino) / KIB as u64).collect();
+        let mut expected = [200; 5];
+        expected[synced] = 300;
+        assert_eq!(sizes, expected);
+    }
 }

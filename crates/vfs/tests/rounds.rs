@@ -137,6 +137,10 @@ impl Rig {
                     }
                     self.core.invalidated(self.clock(), job);
                 }
+                Output::Gather { job } => {
+                    let clock = self.clock();
+                    common::gather(&mut self.core, clock, job);
+                }
                 Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
                     let clock = self.clock();

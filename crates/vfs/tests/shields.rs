@@ -89,6 +89,7 @@ impl Rig {
     fn run(&mut self) {
         while let Some(output) = self.core.poll_output() {
             match output {
+                Output::Gather { job } => common::gather(&mut self.core, CLOCK, job),
                 Output::Sync { job, plan } => {
                     let outcome = plan.run(&*self.store);
                     common::end_sync(&mut self.core, CLOCK, job, outcome);

@@ -39,7 +39,7 @@ fn a_time_set_while_content_is_given_back_comes_behind_it() {
         revoke(&mut core, resource, to);
         run(&mut core, &mut syncs);
         for (job, plan) in std::mem::take(&mut syncs) {
-            assert_eq!(core.synced(LATER, job, plan.run(&*store)), vfs::Logged::All);
+            assert_eq!(core.synced(LATER, job, plan.run(&*store)), vfs::Dealt::InFull);
         }
         run(&mut core, &mut syncs);
         assert_eq!(core.held_mode(resource), to);
@@ -56,7 +56,7 @@ fn a_time_set_while_content_is_given_back_comes_behind_it() {
     assert!(core.submit(LATER, RequestId(5), Request::SetAttr { ino, set, size: None }).is_none());
     assert_eq!(run(&mut core, &mut syncs), [], "nor is anything said before that");
     let (job, plan) = syncs.remove(0);
-    assert_eq!(core.synced(LATER, job, plan.run(&*store)), vfs::Logged::All);
+    assert_eq!(core.synced(LATER, job, plan.run(&*store)), vfs::Dealt::InFull);
     let said = run(&mut core, &mut syncs);
     let at = |is_it: fn(&ToMaster) -> bool| said.iter().position(is_it);
     let content = at(|message| {
@@ -79,6 +79,7 @@ fn run(core: &mut Core, syncs: &mut Vec<(u64, SyncPlan)>) -> Vec<ToMaster> {
     while let Some(output) = core.poll_output() {
         match output {
             Output::Invalidate { job, .. } => core.invalidated(LATER, job),
+            Output::Gather { job } => common::gather(core, LATER, job),
             Output::Sync { job, plan } => syncs.push((job, plan)),
             Output::Send(ToMaster::Acquire { request, .. })
                 if core.held_mode(ResourceId::dir(Ino::ROOT)) == LockMode::Nl =>

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
-/// Those that stand aside, and where they may run otherwise.
-static ASIDE: Mutex<Vec<(Pid, CpuSet)>> = Mutex::new(Vec::new());
+/// Those that stand aside, and where they may run otherwise while they are kept from a CPU.
+static ASIDE: Mutex<Vec<(Pid, Option<CpuSet>)>> = Mutex::new(Vec::new());
 
 /// As long as it lives, the thread that made it leaves readers their CPUs.
 #[derive(Debug)]
@@ -18,37 +18,41 @@ static ASIDE: Mutex<Vec<(Pid, CpuSet)>> = Mutex::new(Vec::new());
 pub struct Aside(Pid, PhantomData<*const ()>);
 
 /// Has the calling thread leave a reader the CPU that it is bound to, if there is another one. For threads that work long for nobody who waits.
-pub fn stand_aside() -> Option<Aside> {
+pub fn stand_aside() -> Aside {
     let thread = rustix::thread::gettid();
-    let allowed = sched_getaffinity(None).ok()?;
-    ASIDE.lock().push((thread, allowed));
-    Some(Aside(thread, PhantomData))
+    ASIDE.lock().push((thread, None));
+    Aside(thread, PhantomData)
 }
 
 impl Drop for Aside {
     fn drop(&mut self) {
         let mut list = ASIDE.lock();
-        if let Some(at) = list.iter().position(|(thread, _)| *thread == self.0) {
-            let (_, allowed) = list.swap_remove(at);
-            _ = sched_setaffinity(None, &allowed);
+        if let Some(at) = list.iter().position(|(thread, _)| *thread == self.0)
+            && let (_, Some(home)) = list.swap_remove(at)
+        {
+            _ = sched_setaffinity(None, &home);
         }
     }
 }
 
 /// Has them leave this CPU alone. One that runs there goes.
 pub(super) fn leave(cpu: usize) {
-    for (thread, allowed) in &*ASIDE.lock() {
+    for (thread, home) in &mut *ASIDE.lock() {
+        let Some(allowed) = home.take().or_else(|| sched_getaffinity(Some(*thread)).ok()) else { continue };
         let mut others = allowed.clone();
         others.unset(cpu);
         if others.count() > 0 {
             _ = sched_setaffinity(Some(*thread), &others);
+            *home = Some(allowed);
         }
     }
 }
 
 /// Lets them run where they may.
 pub(super) fn come_back() {
-    for (thread, allowed) in &*ASIDE.lock() {
-        _ = sched_setaffinity(Some(*thread), allowed);
+    for (thread, home) in &mut *ASIDE.lock() {
+        if let Some(allowed) = home.take() {
+            _ = sched_setaffinity(Some(*thread), &allowed);
+        }
     }
 }

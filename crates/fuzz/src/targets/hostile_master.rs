@@ -131,11 +131,12 @@ impl Node {
                 }
                 Output::Reply(id, reply) => self.take(id, &reply),
                 Output::Invalidate { job, .. } => self.core.invalidated(self.clock(), job),
+                Output::Gather { job } => while self.core.gather(self.clock(), job) == vfs::Dealt::InPart {},
                 Output::Sync { job, plan } => {
                     let outcome = plan.run(&self.store);
-                    let mut logged = self.core.synced(self.clock(), job, outcome);
-                    while logged == vfs::Logged::InPart {
-                        logged = self.core.log_synced(self.clock(), job);
+                    let mut dealt = self.core.synced(self.clock(), job, outcome);
+                    while dealt == vfs::Dealt::InPart {
+                        dealt = self.core.log_synced(self.clock(), job);
                     }
                 }
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),

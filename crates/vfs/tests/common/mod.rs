@@ -7,16 +7,21 @@ use chunk::{MemStore, SyncOutcome};
 use meta::{Body, Content, FileKind, Inode, InodeAttr, Xattrs};
 use obs::Metrics;
 use types::{BatchSeq, Epoch, Ino, LockMode, Micros, NodeId, ResourceId, Timespec};
-use vfs::{Clock, Config, Core, Logged, MakeSpec, OpenMode, Request, RequestId, Taken};
+use vfs::{Clock, Config, Core, Dealt, MakeSpec, OpenMode, Request, RequestId, Taken};
 use wire::{FromMaster, Grant, GrantData, Listing};
 
 pub const CLOCK: Clock = Clock { now: Micros(1_000_000), wall: Timespec { secs: 0, nanos: 0 } };
 
+/// All of a flush is captured.
+pub fn gather(core: &mut Core, clock: Clock, job: u64) {
+    while core.gather(clock, job) == Dealt::InPart {}
+}
+
 /// A sync has ended: all that it made durable is logged.
 pub fn end_sync(core: &mut Core, clock: Clock, job: u64, outcome: SyncOutcome) {
-    let mut logged = core.synced(clock, job, outcome);
-    while logged == Logged::InPart {
-        logged = core.log_synced(clock, job);
+    let mut dealt = core.synced(clock, job, outcome);
+    while dealt == Dealt::InPart {
+        dealt = core.log_synced(clock, job);
     }
 }
 
