@@ -243,8 +243,9 @@ impl Place {
             return is_rescued.then_some(PlaceEvent::Rescued);
         }
         self.streak = self.streak.saturating_add(1);
-        if self.streak == STREAK_LONG && self.is_active(now) && !self.shared.is_bound() {
-            // From here on those that stand aside do.
+        let is_long = self.streak.is_multiple_of(STREAK_LONG) && self.caller.1 >= STREAK_MIN;
+        if is_long && self.is_active(now) && !self.shared.is_bound() {
+            // From here on those that stand aside do. Where several ask it stays free to go where there is room.
             _ = self.shared.bind(rustix::thread::gettid(), sched_getcpu());
         }
         if self.shared.is_back.load(Ordering::SeqCst) {
@@ -553,7 +554,7 @@ impl Timer {
     }
 }
 
-/// Starts a thread, which does not inherit the policy of a reader that has stepped back, nor the place of one that serves a ring.
+/// Starts a thread, which inherits neither the policy of a reader that has stepped back, nor the place of a thread that serves a ring or stands aside.
 ///
 /// # Errors
 ///
@@ -567,7 +568,7 @@ pub fn spawn<T: Send + 'static>(
             place.end_burst();
         }
     });
-    let home = uring::home();
+    let home = uring::home().or_else(aside::home);
     std::thread::Builder::new().name(name).spawn(move || {
         if let Some(home) = home {
             uring::unbind(&home);

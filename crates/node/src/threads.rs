@@ -1,6 +1,6 @@
 //! Starting threads. ARCHITECTURE.md lists them all.
 
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 use crate::error::NodeError;
 use crate::fail_stop;
@@ -20,7 +20,7 @@ pub(crate) fn spawn_loose<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, NodeError> {
     debug_assert!(name.len() <= 15, "the kernel cuts the name {name}");
-    Builder::new().name(name.to_owned()).spawn(work).map_err(|source| NodeError::io("start a thread", source))
+    fuse::spawn(name.to_owned(), work).map_err(|source| NodeError::io("start a thread", source))
 }
 
 /// Waits for a thread's end. What it panicked with is in the log already.

@@ -26,6 +26,8 @@ pub(crate) struct Flush {
     number: u64,
     /// Files that are still to be captured, the last one first: until there are none it is no job for a sync.
     to_capture: Vec<Ino>,
+    /// The flush of those of them that segments were missing for.
+    later: Option<u64>,
     /// Those that are not logged yet.
     captures: VecDeque<Capture>,
     started: Micros,
@@ -36,7 +38,7 @@ pub(crate) struct Flush {
 impl Flush {
     /// Nothing yet.
     fn new(started: Micros) -> Self {
-        Self { number: 0, to_capture: Vec::new(), captures: VecDeque::new(), started, bytes: 0 }
+        Self { number: 0, to_capture: Vec::new(), later: None, captures: VecDeque::new(), started, bytes: 0 }
     }
 
     pub(crate) fn captures(&self) -> impl Iterator<Item = &Capture> {
@@ -206,11 +208,15 @@ impl Core {
 
     /// Starts to flush everything for nobody in particular: files are captured a few at a time, and then synced. Returns the job.
     pub(crate) fn flush_by_parts(&mut self) -> u64 {
-        if let Some(job) = self.gathering {
-            return job;
-        }
         let mut to_capture: Vec<Ino> = self.live.keys().copied().collect();
         to_capture.sort_unstable_by(|one, other| other.cmp(one));
+        if let Some(job) = self.gathering
+            && let Some(flush) = self.flushes.get_mut(&job)
+        {
+            // What came since its list was made is not to wait for the next one. Those that it has, and that have not changed, are passed over.
+            flush.to_capture = to_capture;
+            return flush.later.unwrap_or(job);
+        }
         let job = self.number();
         self.flushes.insert(job, Flush { number: job, to_capture, ..Flush::new(self.clock.now) });
         self.gathering = Some(job);
@@ -237,12 +243,15 @@ impl Core {
         let rest = flush.to_capture.len().saturating_sub(files);
         let part: Vec<Ino> = flush.to_capture.drain(rest..).rev().collect();
         let (captures, short) = self.captures_of(&part, Unstored::Keep);
+        let is_postponed = |later: &u64| self.flush_later.contains_key(later);
+        let before = self.flushes.get(&job).and_then(|flush| flush.later).filter(is_postponed);
+        let later = if short.is_empty() { before } else { before.or_else(|| Some(self.number())) };
         if let Some(flush) = self.flushes.get_mut(&job) {
             flush.captures.extend(captures);
+            flush.later = later;
         }
-        if !short.is_empty() {
-            let later = self.number();
-            self.flush_later.insert(later, short);
+        if let Some(later) = later.filter(|_| !short.is_empty()) {
+            self.flush_later.entry(later).or_default().extend(short);
             if self.commit_flush == Some(job) {
                 self.commit_flush = Some(later);
             }

@@ -17,7 +17,7 @@ static ASIDE: Mutex<Vec<(Pid, Option<CpuSet>)>> = Mutex::new(Vec::new());
 #[must_use = "the thread stands aside as long as this lives"]
 pub struct Aside(Pid, PhantomData<*const ()>);
 
-/// Has the calling thread leave a reader the CPU that it is bound to, if there is another one. For threads that work long for nobody who waits.
+/// Has the calling thread leave a reader the CPU that it is bound to, if there is another one. For threads that work long at a time.
 pub fn stand_aside() -> Aside {
     let thread = rustix::thread::gettid();
     ASIDE.lock().push((thread, None));
@@ -33,6 +33,12 @@ impl Drop for Aside {
             _ = sched_setaffinity(None, &home);
         }
     }
+}
+
+/// Where the calling thread may run, if it is kept from a CPU.
+pub(super) fn home() -> Option<CpuSet> {
+    let this = rustix::thread::gettid();
+    ASIDE.lock().iter().find(|(thread, _)| *thread == this)?.1.clone()
 }
 
 /// Has them leave this CPU alone. One that runs there goes.

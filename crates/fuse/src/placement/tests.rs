@@ -342,8 +342,10 @@ fn who_stands_aside_leaves_a_reader_its_cpu() {
         let aside = stand_aside();
         tell.send(rustix::thread::gettid()).expect("heard");
         _ = ended.recv();
+        let started = spawn("other".to_owned(), || sched_getaffinity(None).expect("known")).expect("started");
+        let inherited = started.join().expect("no panic");
         drop(aside);
-        sched_getaffinity(None).expect("known")
+        (inherited, sched_getaffinity(None).expect("known"))
     });
     let thread = told.recv().expect("told");
     let shared = Shared::new(Timer::new().expect("made"));
@@ -368,7 +370,9 @@ fn who_stands_aside_leaves_a_reader_its_cpu() {
     becomes(&allowed, "it may not come back", &aside::come_back);
     shared.bind(rustix::thread::gettid(), sched_getcpu()).expect("bound");
     drop(end);
-    assert!(other.join().expect("no panic") == allowed, "it does not stand aside any more");
+    let (inherited, afterwards) = other.join().expect("no panic");
+    assert!(inherited == allowed, "what it starts is not kept from a CPU");
+    assert!(afterwards == allowed, "it does not stand aside any more");
     shared.release(None);
 }
 
