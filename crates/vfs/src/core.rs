@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use chunk::{SegmentStore, SegmentWriter, VolumeUuid};
+use chunk::{SegmentStore, SegmentWriter, SyncOutcome, VolumeUuid};
 use lock::NodeTable;
 use meta::{CookieKey, FsError};
 use obs::Metrics;
@@ -138,6 +138,8 @@ pub struct Core {
     pub(crate) commit_flush: Option<u64>,
     /// The flush that files are being captured for, a few at a time.
     pub(crate) gathering: Option<u64>,
+    /// Syncs that found segments gone after the lease had ended.
+    pub(crate) unjudged: Vec<(u64, SyncOutcome)>,
     /// Names to be taken back once more, when answers on their way have arrived.
     pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
@@ -304,6 +306,7 @@ impl Core {
             lost_unnamed: BTreeSet::new(),
             commit_flush: None,
             gathering: None,
+            unjudged: Vec::new(),
             names_again: VecDeque::new(),
             linger: BTreeSet::new(),
             holds: crate::holds::Holds::default(),

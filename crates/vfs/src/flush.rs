@@ -366,6 +366,13 @@ impl Core {
             return Dealt::InFull;
         };
         let (bytes, started) = (flush.bytes, flush.started);
+        let is_gone =
+            |(_, result): &(_, Result<(), ChunkError>)| matches!(result, Err(ChunkError::Missing { .. }));
+        if !self.is_lease_good() && outcome.results.iter().any(is_gone) {
+            // With a membership that has ended its segments go. What is lost then is told when that is heard of.
+            self.unjudged.push((job, outcome));
+            return Dealt::InFull;
+        }
         let failures = self.writer.as_mut().map(|w| w.on_synced(outcome)).unwrap_or_default();
         self.drop_redone();
         for failure in failures {
@@ -385,6 +392,17 @@ impl Core {
         }
         self.note_sync_rate(bytes, self.clock.now.since(started).0);
         self.log_synced(clock, job)
+    }
+
+    /// The lease is good again: what syncs found meanwhile counts.
+    pub(crate) fn judge_syncs(&mut self) {
+        let clock = self.clock;
+        for (job, outcome) in std::mem::take(&mut self.unjudged) {
+            let mut dealt = self.synced(clock, job, outcome);
+            while dealt == Dealt::InPart {
+                dealt = self.log_synced(clock, job);
+            }
+        }
     }
 
     /// Goes on logging what a sync has made durable, [so many files](crate::Config::files_at_once) at a time.

@@ -235,6 +235,7 @@ impl Core {
             if !was_good && self.is_lease_good() {
                 self.lease.lapsed = false;
                 self.wake(WaitKey::Member);
+                self.judge_syncs();
             }
         }
     }

@@ -309,6 +309,7 @@ impl Core {
         self.release_number = 0;
         self.flushes.clear();
         self.gathering = None;
+        self.unjudged.clear();
         self.flush_later.clear();
         self.flush_failed.clear();
         self.short_of_segments.clear();

@@ -768,3 +768,24 @@ fn a_flush_captures_a_few_files_at_a_time() {
         assert_eq!(sizes, expected);
     }
 }
+
+/// Goal: that segments are gone says nothing while it may be that the membership is: with that they go, and what is lost then is told when it is heard
+/// of. Method: a sync that finds none after the lease has ended, which is then renewed after all.
+#[test]
+fn segments_that_are_gone_count_when_the_lease_is_good() {
+    let mut rig = Rig::new();
+    rig.held = Some(Vec::new());
+    let (ino, _) = rig.create("f");
+    rig.write(ino, 0, 200 * KIB).unwrap();
+    let waits = rig.submit(Request::Fsync { ino });
+    rig.now = rig.now + Micros(1_000_000_000);
+    rig.core.handle_timeout(rig.clock());
+    rig.run();
+    for (segment, _) in rig.store.list().unwrap() {
+        rig.store.delete(segment).unwrap();
+    }
+    rig.sync_one();
+    assert!(rig.reply(waits).is_none());
+    rig.hear(FromMaster::Pong { token_share: 1_000_000 });
+    assert_eq!(done(rig.reply(waits).unwrap()), Err(FsError::Io));
+}
