@@ -33,5 +33,6 @@ pub use read::{bad_ranges, read_extent, verify_extent};
 pub use scan::{ScanItem, SegmentScan, StoredRun, scan_segment, verify_run};
 pub use store::{Action, SegmentStore, Space};
 pub use writer::{
-    Lost, PlannedSync, Redo, SEGMENT_LEN_MIN, SegmentWriter, SyncFailure, SyncOutcome, SyncPlan, WriterConfig,
+    Loose, Lost, PlannedSync, Redo, SEGMENT_LEN_MIN, SegmentWriter, SyncFailure, SyncOutcome, SyncPlan,
+    WriterConfig,
 };

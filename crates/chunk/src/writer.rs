@@ -74,6 +74,15 @@ struct OpenSegment {
     len: u64,
 }
 
+/// What a run is made of.
+#[derive(Clone, Copy)]
+struct NewRun<'a> {
+    ino: Ino,
+    file_offset: u64,
+    len: u32,
+    data: &'a [&'a [u8]],
+}
+
 /// The segment that follows the open one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SegmentAhead {
@@ -94,6 +103,17 @@ struct Unsynced {
     writes: VecDeque<(u64, Lost)>,
     /// Set when nothing more is appended: the length to seal it at.
     end: Option<u64>,
+}
+
+/// Bytes of a file that are to be one run, at least one and at most [`RUN_LEN_MAX`].
+#[derive(Clone, Copy, Debug)]
+pub struct Loose<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// Where they are in it.
+    pub file_offset: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
 }
 
 /// An appended extent whose bytes did not become durable.
@@ -242,17 +262,42 @@ impl SegmentWriter {
         let mut in_part = 0;
         while done < total {
             let len = (total - done).min(self.run_len_max());
-            let run = take(&mut parts, &mut in_part, len);
-            match self.append_run(ino, file_offset + done, &run, len as u32) {
-                Ok(extent) => extents.push(extent),
+            let data = take(&mut parts, &mut in_part, len);
+            let (file_offset, len) = (file_offset + done, len as u32);
+            let run = NewRun { ino, file_offset, len, data: &data };
+            match self.open_segment_for(len).and_then(|open| self.write_runs(open, &[run])) {
+                Ok(appended) => extents.extend(appended),
                 Err(error) => {
                     self.forget(&extents);
                     return Err(error);
                 }
             }
-            done += len;
+            done += u64::from(len);
         }
         Ok(extents)
+    }
+
+    /// Appends bytes of several files, the first ones of `list`, as one write of the store: as many as the open segment takes, and one at
+    /// least. Returns an extent for each of them, as [`append`](Self::append) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`append`](Self::append).
+    pub fn append_together(&mut self, list: &[Loose<'_>]) -> Result<Vec<Extent>, ChunkError> {
+        let Some(first) = list.first() else { return Ok(Vec::new()) };
+        if self.segments_needed(first.bytes.len() as u64) > self.segments_at_hand() {
+            return Err(ChunkError::NeedSegments { count: 1 });
+        }
+        let open = self.open_segment_for(first.bytes.len() as u32)?;
+        let mut at = open.len;
+        let fits = |loose: &&Loose<'_>| {
+            let fits = self.fits(at, loose.bytes.len() as u64);
+            at = next_run(data_offset(at) + loose.bytes.len() as u64);
+            fits
+        };
+        let runs = list.iter().take(RUNS_TOGETHER).take_while(fits).map(Loose::run);
+        let runs: Vec<NewRun<'_>> = runs.collect();
+        self.write_runs(open, &runs)
     }
 
     /// Number of the last append; a sync plan made now covers it and all before.
@@ -431,60 +476,62 @@ impl SegmentWriter {
         self.unsynced.contains_key(&segment) || self.open.is_some_and(|open| open.segment == segment)
     }
 
-    /// Writes one run, its header, and the segment's header before the first, in one call.
-    fn append_run(
-        &mut self,
-        ino: Ino,
-        file_offset: u64,
-        data: &[&[u8]],
-        len: u32,
-    ) -> Result<Extent, ChunkError> {
-        let OpenSegment { segment, len: start } = self.open_segment_for(len)?;
+    /// Writes runs with their headers, and the segment's header before the first, in one call.
+    fn write_runs(&mut self, open: OpenSegment, runs: &[NewRun<'_>]) -> Result<Vec<Extent>, ChunkError> {
+        let OpenSegment { segment, len: start } = open;
         let (volume, node) = (self.config.volume, self.config.node);
         let segment_header = SegmentHeader { volume, segment, writer: node }.to_bytes();
         let segment_header = if start == 0 { &segment_header[..] } else { &[] };
-        let header_offset = start + segment_header.len() as u64;
-        let offset = header_offset + RUN_HEADER_LEN as u64;
 
-        let crcs = block_checksums(data);
-        let sequence = self.sequence + 1;
-        let header = RunHeader { ino, file_offset, len, crcs_crc: crc_of_crcs(&crcs), sequence };
-        let header = header.to_bytes(&volume, segment, header_offset);
-        let run = Run::new(segment, offset, len, &crcs);
-        let extent = run
-            .and_then(|run| Extent::new(file_offset, run))
-            .map_err(|source| ChunkError::Extent { ino, source })?;
-
-        let end = offset + u64::from(len);
-        let padding = &[0; RUN_ALIGN as usize][..(next_run(end) - end) as usize];
-        let parts = [segment_header, &header].into_iter().chain(data.iter().copied()).chain([padding]);
-        let parts: Vec<_> = parts.map(IoSlice::new).collect();
-        match self.store.write_at(segment, start, &parts) {
-            Ok(()) => {}
-            Err(error) => {
-                let may_reuse = start == 0 && matches!(error, ChunkError::Full { .. });
-                self.close_open();
-                if may_reuse {
-                    self.left.retain(|left| *left != segment);
-                    self.ready.push_front(segment);
-                }
-                return Err(error);
-            }
+        let mut at = start + segment_header.len() as u64;
+        let (mut headers, mut extents) = (Vec::with_capacity(runs.len()), Vec::with_capacity(runs.len()));
+        for (sequence, run) in (self.sequence + 1..).zip(runs) {
+            let NewRun { ino, file_offset, len, data } = *run;
+            let crcs = block_checksums(data);
+            let header = RunHeader { ino, file_offset, len, crcs_crc: crc_of_crcs(&crcs), sequence };
+            headers.push(header.to_bytes(&volume, segment, at));
+            let offset = at + RUN_HEADER_LEN as u64;
+            let extent = Run::new(segment, offset, len, &crcs).and_then(|run| Extent::new(file_offset, run));
+            extents.push(extent.map_err(|source| ChunkError::Extent { ino, source })?);
+            at = next_run(offset + u64::from(len));
         }
 
-        let is_small = next_run(end) - start <= LAST_KEPT;
-        self.last = is_small.then(|| {
-            let mut bytes = Vec::with_capacity((next_run(end) - start) as usize);
+        let mut parts = vec![IoSlice::new(segment_header)];
+        for ((run, header), extent) in runs.iter().zip(&headers).zip(&extents) {
+            let end = extent.segment_offset() + u64::from(extent.len());
+            let padding = &[0; RUN_ALIGN as usize][..(next_run(end) - end) as usize];
+            parts.push(IoSlice::new(header));
+            parts.extend(run.data.iter().map(|part| IoSlice::new(part)));
+            parts.push(IoSlice::new(padding));
+        }
+        if let Err(error) = self.store.write_at(segment, start, &parts) {
+            let may_reuse = start == 0 && matches!(error, ChunkError::Full { .. });
+            self.close_open();
+            if may_reuse {
+                self.left.retain(|left| *left != segment);
+                self.ready.push_front(segment);
+            }
+            return Err(error);
+        }
+
+        self.last = (at - start <= LAST_KEPT && runs.len() == 1).then(|| {
+            let mut bytes = Vec::with_capacity((at - start) as usize);
             parts.iter().for_each(|part| bytes.extend_from_slice(part));
             Redo { segment, offset: start, bytes }
         });
-        self.open = Some(OpenSegment { segment, len: next_run(end) });
-        self.sequence = sequence;
-        self.unsynced_bytes += u64::from(len);
-        self.fresh.entry(ino).or_default().insert(sequence, extent.clone());
+        self.open = Some(OpenSegment { segment, len: at });
+        for (run, extent) in runs.iter().zip(&extents) {
+            self.note_appended(run.ino, extent);
+        }
+        Ok(extents)
+    }
+
+    fn note_appended(&mut self, ino: Ino, extent: &Extent) {
+        self.sequence += 1;
+        self.unsynced_bytes += u64::from(extent.len());
+        self.fresh.entry(ino).or_default().insert(self.sequence, extent.clone());
         let write = Lost { ino, extent: extent.clone() };
-        self.unsynced.entry(segment).or_default().writes.push_back((sequence, write));
-        Ok(extent)
+        self.unsynced.entry(extent.segment()).or_default().writes.push_back((self.sequence, write));
     }
 
     /// The open segment if a run of `len` bytes fits, else a fresh one.
@@ -611,6 +658,13 @@ impl SegmentWriter {
     }
 }
 
+impl Loose<'_> {
+    fn run(&self) -> NewRun<'_> {
+        let Self { ino, file_offset, ref bytes } = *self;
+        NewRun { ino, file_offset, len: bytes.len() as u32, data: std::slice::from_ref(bytes) }
+    }
+}
+
 impl SyncPlan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
@@ -686,6 +740,8 @@ const fn data_offset(at: u64) -> u64 {
 
 /// Numbers of segments that are not used ahead.
 const READY_KEPT: usize = 2;
+/// Runs of one write, at most: a call of the system takes 1,024 parts.
+const RUNS_TOGETHER: usize = 256;
 /// Bytes of the last write that are remembered, at most.
 const LAST_KEPT: u64 = 16 << 10;
 

@@ -52,8 +52,11 @@ pub fn run_trial(seed: u64, trace: Trace) -> ProcessesRun {
 
 /// Settings of the nodes: as they are, or with memory that is far too small.
 fn core_config(rng: &mut fastrand::Rng) -> vfs::Config {
+    // Closed files wait for some others, or for a flush.
+    let (segment_len, store_bytes) = [(16 << 10, 6 << 10), (256 << 10, 512 << 10)][rng.usize(0..2)];
     let mut core = vfs::Config {
-        segment_len: [16 << 10, 256 << 10][rng.usize(0..2)],
+        segment_len,
+        store_bytes,
         copy_sync_min: 4 << 10,
         // As often as can be something else comes between two files.
         files_at_once: 1,

@@ -30,6 +30,8 @@ pub struct Config {
     pub copy_sync_min: u64,
     /// Files that a flush of many captures, or logs, at once: whoever wants anything else waits for as long.
     pub files_at_once: usize,
+    /// Bytes of closed files that are stored together; with 0 each is stored as it is closed.
+    pub store_bytes: usize,
     /// Length of the segments that are written.
     pub segment_len: u64,
     /// Nothing may change.
@@ -87,6 +89,7 @@ impl Default for Config {
             inline_bytes_max: 4096,
             copy_sync_min: 1 << 20,
             files_at_once: 16,
+            store_bytes: 512 << 10,
             segment_len: chunk::SEGMENT_LEN,
             read_only: false,
             sync: false,

@@ -62,6 +62,8 @@ pub struct Core {
 
     /// Pages of extents of files that nobody changes here.
     pub(crate) pages: Pages,
+    /// Closed files whose bytes are to be stored together.
+    pub(crate) closed: crate::closed::Closed,
     /// Files with bytes in memory only.
     pub(crate) dirty_files: BTreeSet<Ino>,
     /// Files whose content found no room at a flush.
@@ -260,6 +262,7 @@ impl Core {
             locks: BTreeMap::new(),
             old_content: FxHashMap::default(),
             pages: Pages::default(),
+            closed: crate::closed::Closed::default(),
             dirty_files: BTreeSet::new(),
             flush_failed: BTreeMap::new(),
             short_of_segments: BTreeSet::new(),

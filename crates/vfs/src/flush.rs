@@ -68,6 +68,9 @@ impl Core {
     }
 
     pub(crate) fn flush_or(&mut self, inos: &[Ino], unstored: Unstored) -> Option<u64> {
+        if inos.len() > FEW {
+            self.store_closed();
+        }
         let (captures, short) = self.capture_all(inos, unstored);
         self.flush_captures(inos, captures, short)
     }
@@ -208,6 +211,7 @@ impl Core {
 
     /// Starts to flush everything for nobody in particular: files are captured a few at a time, and then synced. Returns the job.
     pub(crate) fn flush_by_parts(&mut self) -> u64 {
+        self.store_closed();
         let mut to_capture: Vec<Ino> = self.live.keys().copied().collect();
         to_capture.sort_unstable_by(|one, other| other.cmp(one));
         if let Some(job) = self.gathering

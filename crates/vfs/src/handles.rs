@@ -344,28 +344,6 @@ impl Core {
         }
     }
 
-    /// Content of a file that nobody writes any more leaves memory.
-    fn stage_closed(&mut self, ino: Ino) {
-        if let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut())
-            && live.dirty_bytes() > 0
-        {
-            match live.stage(writer, ino) {
-                Ok(()) => {
-                    self.dirty_files.remove(&ino);
-                }
-                Err(error) => {
-                    log::debug!("ino {ino} stays in memory at its close: {error}");
-                    self.note_unstored(ino, &error);
-                }
-            }
-        }
-        // A small file is whole in its record: the log takes it now, with the name, in one change.
-        let is_inline = self.live.get(&ino).is_some_and(|live| live.is_inline() && !live.failed);
-        if is_inline && self.may_write_content(ino) {
-            self.log_live(ino);
-        }
-    }
-
     /// The last handle of an inode without a name is closed that no other node has open: nothing of it is needed any
     /// more.
     pub(crate) fn give_up_orphan(&mut self, ino: Ino) {

@@ -313,6 +313,7 @@ impl Core {
         self.flush_later.clear();
         self.flush_failed.clear();
         self.short_of_segments.clear();
+        self.closed = crate::closed::Closed::default();
         self.dirty_files.clear();
         self.glimpsed.clear();
         self.sought.clear();

@@ -10,6 +10,7 @@
 mod atime;
 mod attr;
 mod cache;
+mod closed;
 mod config;
 mod content;
 mod copy;

@@ -383,6 +383,23 @@ impl Live {
         Ok(())
     }
 
+    /// What is only in memory, if it can be stored with one run and nothing before it.
+    pub fn loose(&self) -> Option<(u64, &[u8])> {
+        let Data::Mapped(map) = &self.data else { return None };
+        let (offset, bytes) = map.dirty.only()?;
+        let page = offset / Body::PAGE_SPAN;
+        let is_in_one = (offset + bytes.len() as u64 - 1) / Body::PAGE_SPAN == page;
+        (is_in_one && !map.is_page_full(page)).then_some((offset, bytes))
+    }
+
+    /// Takes in that what is [loose](Self::loose) was stored.
+    pub fn take_stored(&mut self, extent: Extent) {
+        if let Data::Mapped(map) = &mut self.data {
+            map.dirty.punch(extent.range());
+            map.insert(extent, &mut self.deltas);
+        }
+    }
+
     /// Gives up what is only in memory. Returns how many bytes.
     pub fn drop_unstored(&mut self) -> u64 {
         let Data::Mapped(map) = &mut self.data else { return 0 };

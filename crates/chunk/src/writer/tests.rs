@@ -164,6 +164,30 @@ fn a_full_disk_costs_no_segment_for_each_try() {
     assert_eq!(store.list().unwrap(), [(SegmentId(1), 64 + 48 + 8), (SegmentId(2), 64 + 48 + 8)]);
 }
 
+/// Goal: what is appended together lies as if it had been appended one by one. Method: more than a segment takes; each part is one write of the store.
+#[test]
+fn files_appended_together_lie_one_behind_the_other() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, 30_000, 3);
+    let files: Vec<Vec<u8>> = (0..5).map(|n| content(n, 9_001)).collect();
+    let list: Vec<Loose<'_>> =
+        (0..).zip(&files).map(|(n, bytes)| Loose { ino: Ino(n), file_offset: n << 20, bytes }).collect();
+    store.fail(Action::Write, 2, Fault::Io);
+    let mut extents = writer.append_together(&list).unwrap();
+    assert_eq!(extents.len(), 3, "as many as the segment takes");
+    extents.extend(writer.append_together(&list[3..]).unwrap());
+    assert!(matches!(writer.append_together(&list), Err(ChunkError::Io { .. })), "the third write");
+    assert!(sync(&mut writer, &store).is_empty());
+    for ((n, extent), bytes) in (0..).zip(&extents).zip(&files) {
+        assert_eq!((extent.file_offset(), extent.segment()), (n << 20, SegmentId(1 + n / 3)));
+        assert!(read(&store, extent).unwrap() == *bytes);
+    }
+    let sequences: Vec<u64> =
+        [1, 2].map(|n| runs(&store, n)).iter().flatten().map(|run| run.header.sequence).collect();
+    assert_eq!(sequences, [1, 2, 3, 4, 5]);
+    assert!(writer.append_together(&[]).unwrap().is_empty());
+}
+
 #[test]
 fn a_scan_passes_over_damage() {
     let store = MemStore::new();
@@ -216,6 +240,13 @@ fn a_segment_that_ends_during_its_sync_is_sealed_by_the_next() {
     assert!(writer.sync_plan().is_empty() && writer.segments_in_use().is_empty());
 }
 
+fn assert_injected(seed: u64, error: &ChunkError) {
+    let is_injected = matches!(error, ChunkError::Full { .. } | ChunkError::Io { .. });
+    // A store may know of a failed sync before the writer is told.
+    let is_poisoned = matches!(error, ChunkError::Poisoned { .. });
+    assert!(is_injected || is_poisoned, "seed {seed}: {error}");
+}
+
 /// Goal: whatever fails and whenever power is lost, a write that a sync covered reads back, is found by a
 /// scan, and each other one was reported as lost or was unsynced at the crash.
 #[test]
@@ -244,19 +275,29 @@ fn synced_writes_survive_any_faults_and_crash() {
                     }
                 }
                 5 => writer.close(),
+                6..8 => {
+                    let salts = (0..rng.u64(1..6)).map(|n| seed * 1000 + step + n * 100);
+                    let files: Vec<(u64, Vec<u8>)> =
+                        salts.map(|salt| (salt, content(salt, rng.usize(1..6000)))).collect();
+                    let list: Vec<Loose<'_>> = files
+                        .iter()
+                        .map(|(salt, bytes)| Loose { ino: Ino(*salt), file_offset: 0, bytes })
+                        .collect();
+                    match writer.append_together(&list) {
+                        Ok(extents) => {
+                            assert!(!extents.is_empty(), "seed {seed}");
+                            unsynced.extend(files.iter().map(|(salt, _)| *salt).zip(extents));
+                        }
+                        Err(error) => assert_injected(seed, &error),
+                    }
+                }
                 _ => {
                     let len_max = *rng.choice(&[40_000, 3000, 3000, 3000]).unwrap();
                     let len = rng.usize(1..len_max);
                     let salt = seed * 1000 + step;
                     match writer.append(Ino(salt), 0, &[&content(salt, len)]) {
                         Ok(extents) => unsynced.extend(extents.into_iter().map(|extent| (salt, extent))),
-                        Err(error) => {
-                            let is_injected =
-                                matches!(error, ChunkError::Full { .. } | ChunkError::Io { .. });
-                            // A store may know of a failed sync before the writer is told.
-                            let is_poisoned = matches!(error, ChunkError::Poisoned { .. });
-                            assert!(is_injected || is_poisoned, "seed {seed}: {error}");
-                        }
+                        Err(error) => assert_injected(seed, &error),
                     }
                 }
             }

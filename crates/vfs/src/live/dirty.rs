@@ -111,6 +111,12 @@ impl DirtyBytes {
         (end > offset).then_some(end)
     }
 
+    /// The range, if there is one alone.
+    pub(super) fn only(&self) -> Option<(u64, &[u8])> {
+        let (offset, bytes) = self.ranges.first_key_value().filter(|_| self.ranges.len() == 1)?;
+        Some((*offset, bytes))
+    }
+
     pub(super) fn pop_first(&mut self) -> Option<(u64, Vec<u8>)> {
         let (offset, bytes) = self.ranges.pop_first()?;
         self.bytes -= bytes.len();
