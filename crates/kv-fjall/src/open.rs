@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use fjall::config::PartitioningPolicy;
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use kv::{Claim, EngineError, FileWitness, Mark, RESERVED_KEY, Reserved, Result, Seq, Witness};
 
@@ -187,10 +188,21 @@ fn open_fjall(engine_dir: &Path, options: Options) -> Result<(Database, Keyspace
             .cache_size(options.cache_bytes)
             .worker_threads(options.worker_threads.max(1))
             .open()?;
-        let keyspace = database
-            .keyspace("kv", || KeyspaceCreateOptions::default().max_memtable_size(options.memtable_bytes))?;
+        let keyspace = database.keyspace("kv", || new_keyspace(options))?;
         Ok((database, keyspace))
     })
+}
+
+/// Settings of a new engine; one that is there keeps its own.
+///
+/// Tables below the newest have their index and filter in parts, of which each read loads what it needs. In one piece they are more than a MiB of
+/// a large table, which whoever looks for a first key there would wait for; fjall's default is parts from the fourth level on.
+fn new_keyspace(options: Options) -> KeyspaceCreateOptions {
+    let in_parts = PartitioningPolicy::new([false, true]);
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(options.memtable_bytes)
+        .index_block_partitioning_policy(in_parts.clone())
+        .filter_block_partitioning_policy(in_parts)
 }
 
 /// Has fjall number its batches above those in tables. It does so itself for what it reads from journals, and not where it found
