@@ -105,7 +105,7 @@ struct Unsynced {
     end: Option<u64>,
 }
 
-/// Bytes of a file that are to be one run, at least one and at most [`RUN_LEN_MAX`].
+/// Bytes of a file that are to be one run, at least one.
 #[derive(Clone, Copy, Debug)]
 pub struct Loose<'a> {
     /// The file.
@@ -278,13 +278,15 @@ impl SegmentWriter {
     }
 
     /// Appends bytes of several files, the first ones of `list`, as one write of the store: as many as the open segment takes, and one at
-    /// least. Returns an extent for each of them, as [`append`](Self::append) does.
+    /// least. Returns an extent for each of them, as [`append`](Self::append) does; none if the first file's are more than
+    /// [a run](Self::run_len_max).
     ///
     /// # Errors
     ///
     /// Those of [`append`](Self::append).
     pub fn append_together(&mut self, list: &[Loose<'_>]) -> Result<Vec<Extent>, ChunkError> {
-        let Some(first) = list.first() else { return Ok(Vec::new()) };
+        let is_a_run = |first: &&Loose<'_>| first.bytes.len() as u64 <= self.run_len_max();
+        let Some(first) = list.first().filter(is_a_run) else { return Ok(Vec::new()) };
         if self.segments_needed(first.bytes.len() as u64) > self.segments_at_hand() {
             return Err(ChunkError::NeedSegments { count: 1 });
         }
@@ -591,7 +593,8 @@ impl SegmentWriter {
         data_offset(at) + len <= self.config.segment_len
     }
 
-    fn run_len_max(&self) -> u64 {
+    /// Bytes of a run, at most.
+    pub fn run_len_max(&self) -> u64 {
         u64::from(RUN_LEN_MAX).min(self.config.segment_len - data_offset(0))
     }
 

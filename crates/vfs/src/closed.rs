@@ -3,10 +3,12 @@
 //! That of a small file has company: it stays in memory until there is enough of what was closed, and is stored with that by one call. Most of
 //! what a call of the system takes for a small write is not the bytes.
 
-use chunk::Loose;
+use chunk::{ChunkError, Loose};
+use rustc_hash::FxHashMap;
 use types::Ino;
 
 use crate::core::Core;
+use crate::live::Live;
 
 /// Closed files whose bytes are to be stored together.
 #[derive(Debug, Default)]
@@ -21,10 +23,14 @@ impl Core {
     pub(crate) fn stage_closed(&mut self, ino: Ino) {
         let Some(live) = self.live.get(&ino) else { return };
         let bytes = live.dirty_bytes();
-        if bytes > 0 && live.loose().is_some() {
+        if self.is_loose(ino) {
             self.closed.files.push(ino);
             self.closed.bytes += bytes;
-            if self.closed.bytes >= self.config.store_bytes {
+            if self.is_enough_closed() {
+                // Without what was removed meanwhile.
+                self.look_through_closed();
+            }
+            if self.is_enough_closed() {
                 self.store_closed();
             }
         } else if bytes > 0 {
@@ -37,30 +43,44 @@ impl Core {
         }
     }
 
-    /// Stores what was closed. What finds no room stays in memory, and a flush tries it again.
-    pub(crate) fn store_closed(&mut self) {
-        let mut inos = std::mem::take(&mut self.closed).files;
+    /// Whether content in memory only can be stored with that of others.
+    fn is_loose(&self, ino: Ino) -> bool {
+        self.writer.as_ref().is_some_and(|writer| loose_of(&self.live, ino, writer.run_len_max()).is_some())
+    }
+
+    fn is_enough_closed(&self) -> bool {
+        self.closed.bytes >= self.config.store_bytes || self.closed.files.len() >= FILES_MAX
+    }
+
+    /// Leaves out what is not to be stored with others any more.
+    fn look_through_closed(&mut self) {
+        let mut files = std::mem::take(&mut self.closed).files;
         // Closed more than once.
-        inos.sort_unstable();
-        inos.dedup();
+        files.sort_unstable();
+        files.dedup();
+        // Who writes one again closes it again.
+        let is_closed = |ino: &Ino| !self.known.get(ino).is_some_and(|known| known.is_written());
+        files.retain(|ino| is_closed(ino) && self.is_loose(*ino));
+        let bytes = files.iter().filter_map(|ino| self.live.get(ino)).map(Live::dirty_bytes).sum();
+        self.closed = Closed { files, bytes };
+    }
+
+    /// Stores what was closed, and is still. What finds no room stays in memory, and a flush tries it again.
+    pub(crate) fn store_closed(&mut self) {
+        self.look_through_closed();
+        let inos = std::mem::take(&mut self.closed).files;
         let mut rest = &inos[..];
         while let Some(stored) = self.store_together(rest) {
             rest = &rest[stored..];
         }
     }
 
-    /// Stores the first of these files together, and returns how many are dealt with: `None` if there are none, or the store takes no more.
+    /// Stores the first of these files together, and returns how many: `None` if there are none, or the store takes no more.
     fn store_together(&mut self, inos: &[Ino]) -> Option<usize> {
         let first = *inos.first()?;
-        let loose = |ino: &Ino| {
-            let (file_offset, bytes) = self.live.get(ino)?.loose()?;
-            Some(Loose { ino: *ino, file_offset, bytes })
-        };
-        let list: Vec<Loose<'_>> = inos.iter().map_while(loose).collect();
-        let Some(writer) = self.writer.as_mut().filter(|_| !list.is_empty()) else {
-            // Removed or stored meanwhile, or written again.
-            return Some(1);
-        };
+        let (live, writer) = (&self.live, self.writer.as_mut()?);
+        let len_max = writer.run_len_max();
+        let list: Vec<Loose<'_>> = inos.iter().map_while(|ino| loose_of(live, *ino, len_max)).collect();
         match writer.append_together(&list) {
             Ok(extents) => {
                 let stored = extents.len();
@@ -69,25 +89,41 @@ impl Core {
                         live.take_stored(extent);
                     }
                     self.dirty_files.remove(ino);
+                    self.flush_failed.remove(ino);
                 }
-                Some(stored)
+                Some(stored).filter(|stored| *stored > 0)
             }
             Err(error) => {
-                log::debug!("ino {first} stays in memory at its close: {error}");
-                self.note_unstored(first, &error);
+                self.keep_closed(first, &error);
                 None
             }
         }
     }
 
-    fn stage_now(&mut self, ino: Ino) {
+    /// Stores what is in memory only of a file.
+    pub(crate) fn stage_now(&mut self, ino: Ino) {
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else { return };
         match live.stage(writer, ino) {
-            Ok(()) => _ = self.dirty_files.remove(&ino),
-            Err(error) => {
-                log::debug!("ino {ino} stays in memory at its close: {error}");
-                self.note_unstored(ino, &error);
+            Ok(()) => {
+                self.dirty_files.remove(&ino);
+                self.flush_failed.remove(&ino);
             }
+            Err(error) => self.keep_closed(ino, &error),
         }
     }
+
+    fn keep_closed(&mut self, ino: Ino, error: &ChunkError) {
+        log::debug!("ino {ino} stays in memory at its close: {error}");
+        self.note_unstored(ino, error);
+    }
 }
+
+/// What of a file is in memory only, if that is one run of at most `len_max` bytes.
+fn loose_of(live: &FxHashMap<Ino, Live>, ino: Ino, len_max: u64) -> Option<Loose<'_>> {
+    let live = live.get(&ino).filter(|live| !live.failed)?;
+    let (file_offset, bytes) = live.loose().filter(|(_, bytes)| bytes.len() as u64 <= len_max)?;
+    Some(Loose { ino, file_offset, bytes })
+}
+
+/// Files that wait, at most: of few bytes each they would be many.
+const FILES_MAX: usize = 256;

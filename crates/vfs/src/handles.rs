@@ -378,6 +378,9 @@ impl Core {
             if self.known.get(&ino).is_some_and(|k| k.is_open()) {
                 continue;
             }
+            if self.dirty_files.contains(&ino) {
+                self.stage_now(ino);
+            }
             if self.unstored(ino) == Some(FsError::NoSpace) {
                 // Nobody else wants it, so it is not given up.
                 self.linger.insert((self.clock.now + LINGER_WITHOUT_ROOM, ino));

@@ -325,6 +325,7 @@ impl Core {
             let is_unused = !self.known.get(&ino).is_some_and(Known::is_open);
             if deleted {
                 self.live.remove(&ino);
+                self.dirty_files.remove(&ino);
             } else if is_unused && self.cache.sole_orphans.remove(&ino) {
                 // Too large to go at once: the master sees to it.
                 self.give_up_orphan(ino);
@@ -714,6 +715,7 @@ impl Core {
             }
         }
         self.live.remove(&ino);
+        self.dirty_files.remove(&ino);
         self.flush_failed.remove(&ino);
         self.untold.remove(&ino);
         self.lost_unnamed.remove(&ino);

@@ -114,7 +114,7 @@ impl DirtyBytes {
     /// The range, if there is one alone.
     pub(super) fn only(&self) -> Option<(u64, &[u8])> {
         let (offset, bytes) = self.ranges.first_key_value().filter(|_| self.ranges.len() == 1)?;
-        Some((*offset, bytes))
+        (!bytes.is_empty()).then_some((*offset, bytes))
     }
 
     pub(super) fn pop_first(&mut self) -> Option<(u64, Vec<u8>)> {
