@@ -4,6 +4,7 @@
 //! what a call of the system takes for a small write is not the bytes.
 
 use chunk::{ChunkError, Loose};
+use meta::FsError;
 use rustc_hash::FxHashMap;
 use types::Ino;
 
@@ -68,7 +69,10 @@ impl Core {
     /// Stores what was closed, and is still. What finds no room stays in memory, and a flush tries it again.
     pub(crate) fn store_closed(&mut self) {
         self.look_through_closed();
-        let inos = std::mem::take(&mut self.closed).files;
+        let Closed { files: inos, bytes } = std::mem::take(&mut self.closed);
+        if self.is_put_off(bytes) {
+            return;
+        }
         let mut rest = &inos[..];
         while let Some(stored) = self.store_together(rest) {
             rest = &rest[stored..];
@@ -89,7 +93,6 @@ impl Core {
                         live.take_stored(extent);
                     }
                     self.dirty_files.remove(ino);
-                    self.flush_failed.remove(ino);
                 }
                 Some(stored).filter(|stored| *stored > 0)
             }
@@ -101,14 +104,25 @@ impl Core {
     }
 
     /// Stores what is in memory only of a file.
-    pub(crate) fn stage_now(&mut self, ino: Ino) {
+    fn stage_now(&mut self, ino: Ino) {
         let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else { return };
         match live.stage(writer, ino) {
-            Ok(()) => {
-                self.dirty_files.remove(&ino);
-                self.flush_failed.remove(&ino);
-            }
+            Ok(()) => _ = self.dirty_files.remove(&ino),
             Err(error) => self.keep_closed(ino, &error),
+        }
+    }
+
+    /// What was closed may wait for others still: it is given up if it is not stored by then.
+    pub(crate) fn stage_before_release(&mut self, ino: Ino) {
+        let dirty = self.live.get(&ino).filter(|live| !live.failed).map_or(0, Live::dirty_bytes);
+        if dirty == 0 || self.unstored(ino) == Some(FsError::NoSpace) {
+            return;
+        }
+        if self.is_put_off(dirty) {
+            // A flush tries it again.
+            self.flush_failed.insert(ino, FsError::NoSpace);
+        } else {
+            self.stage_now(ino);
         }
     }
 

@@ -322,10 +322,10 @@ impl Core {
         if stored.is_err() {
             self.settle_pending(ino);
         }
-        self.take_store_result(stored)?;
         if dirty > 0 {
             self.dirty_files.insert(ino);
         }
+        self.take_store_result(stored)?;
         self.make_segment_ahead();
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);

@@ -512,7 +512,9 @@ impl Core {
         if !progress.flushed {
             progress.flushed = true;
             self.log_atimes(&[ino]);
-            if let Some(job) = self.flush_for_fsync(ino) {
+            let job = self.flush_for_fsync(ino);
+            self.refuse_uncaptured(&[ino])?;
+            if let Some(job) = job {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }
@@ -527,6 +529,14 @@ impl Core {
             Some(refusal) => Err(refusal.into()),
             None => self.tell_lost(ino),
         }
+    }
+
+    /// Refuses to wait for a flush that has just begun, and took in nothing of one of these files: the one that is under way has older content, and
+    /// by its end another may have taken in, and not logged, what this one did not.
+    pub(crate) fn refuse_uncaptured(&self, inos: &[Ino]) -> Try<()> {
+        let is_later = |ino: &Ino| self.flush_later.values().any(|later| later.contains(ino));
+        let refused = inos.iter().filter(|ino| !is_later(ino)).find_map(|ino| self.unstored(*ino));
+        refused.map_or(Ok(()), |refusal| Err(refusal.into()))
     }
 
     /// Content of `ino` could not be stored, and stays in memory.

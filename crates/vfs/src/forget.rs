@@ -279,6 +279,7 @@ impl Core {
         }
         if has_content && self.live.remove(&ino).is_some() {
             self.dirty_files.remove(&ino);
+            self.flush_failed.remove(&ino);
             log::error!("content of ino {ino} that could not be stored is lost: it changed elsewhere");
         }
     }

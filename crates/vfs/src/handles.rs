@@ -349,6 +349,7 @@ impl Core {
     pub(crate) fn give_up_orphan(&mut self, ino: Ino) {
         self.live.remove(&ino);
         self.dirty_files.remove(&ino);
+        self.flush_failed.remove(&ino);
         self.send_batch(false);
         for resource in [ResourceId::attr(ino), ResourceId::file(ino)] {
             if self.tokens.held(resource) != LockMode::Nl {
@@ -378,9 +379,7 @@ impl Core {
             if self.known.get(&ino).is_some_and(|k| k.is_open()) {
                 continue;
             }
-            if self.dirty_files.contains(&ino) {
-                self.stage_now(ino);
-            }
+            self.stage_before_release(ino);
             if self.unstored(ino) == Some(FsError::NoSpace) {
                 // Nobody else wants it, so it is not given up.
                 self.linger.insert((self.clock.now + LINGER_WITHOUT_ROOM, ino));

@@ -326,6 +326,7 @@ impl Core {
             if deleted {
                 self.live.remove(&ino);
                 self.dirty_files.remove(&ino);
+                self.flush_failed.remove(&ino);
             } else if is_unused && self.cache.sole_orphans.remove(&ino) {
                 // Too large to go at once: the master sees to it.
                 self.give_up_orphan(ino);

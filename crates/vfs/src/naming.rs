@@ -32,11 +32,12 @@ impl Core {
         if progress.ship.is_some() {
             return Ok(());
         }
-        if !inos.is_empty()
-            && !std::mem::replace(&mut progress.flushed, true)
-            && let Some(job) = self.flush(inos)
-        {
-            return Err(Step::Wait(WaitKey::Flush(job)));
+        if !inos.is_empty() && !std::mem::replace(&mut progress.flushed, true) {
+            let job = self.flush(inos);
+            self.refuse_uncaptured(inos)?;
+            if let Some(job) = job {
+                return Err(Step::Wait(WaitKey::Flush(job)));
+            }
         }
         for ino in inos {
             let (told, is_untold) = (self.tell_lost(*ino), self.lost_unnamed.remove(ino));
@@ -67,6 +68,7 @@ impl Core {
         let files: Vec<Ino> = self.live.keys().copied().filter(may_be_named).collect();
         let Some(flushed) = &progress.any_flushed else {
             let job = self.flush(&files);
+            self.refuse_uncaptured(&files)?;
             progress.any_flushed = Some(files);
             return job.map_or(Ok(()), |job| Err(Step::Wait(WaitKey::Flush(job))));
         };

@@ -283,6 +283,42 @@ fn what_finds_no_room_is_kept_as_long_as_nobody_else_wants_it() {
     assert_eq!(rig.logged(ino).unwrap().body.stored_bytes(), 60 * KIB as u64);
 }
 
+/// Goal: an fsync, or a rename, does not stand for content that its flush could not take in, whatever another flush does meanwhile. Method: older content of the file is being
+/// synced; there is room again, and another flush, before that ends.
+#[test]
+fn older_content_on_its_way_does_not_stand_for_what_finds_no_room() {
+    for is_rename in [false, true] {
+        let mut rig = Rig::new();
+        rig.held = Some(Vec::new());
+        let (ino, _) = rig.create("f");
+        rig.write(ino, 0, 20 * KIB).unwrap();
+        rig.now = rig.now + Micros(2_000_000);
+        rig.core.handle_timeout(rig.clock());
+        rig.run();
+        assert_eq!(rig.held.as_ref().unwrap().len(), 1, "older content is on its way");
+        rig.write(ino, 0, 30 * KIB).unwrap();
+        rig.store.set_capacity(0);
+        let (parent, new_parent) = (Ino::ROOT, Ino::ROOT);
+        let (name, new_name) = (b"f"[..].into(), b"g"[..].into());
+        let asked = match is_rename {
+            true => {
+                Request::Rename { parent, name, new_parent, new_name, mode: meta::ops::RenameMode::Replace }
+            }
+            false => Request::Fsync { ino },
+        };
+        let asked = rig.submit(asked);
+        rig.store.set_capacity(u64::MAX);
+        rig.now = rig.now + Micros(2_000_000);
+        rig.core.handle_timeout(rig.clock());
+        rig.run();
+        rig.sync_one();
+        match rig.reply(asked) {
+            Some(Reply::Error(FsError::NoSpace)) => {}
+            reply => assert_eq!(rig.logged_size(ino), 30 * KIB as u64, "{reply:?}"),
+        }
+    }
+}
+
 /// Each try costs calls to the store with the core locked, and once each file made them in each round.
 #[test]
 fn a_full_store_is_tried_once_a_round_and_has_all_when_there_is_room() {
@@ -460,9 +496,9 @@ fn what_is_lost_after_the_last_close_is_given_no_name_unsaid() {
     assert_eq!(rig.fsync(ino), Ok(()));
 }
 
-/// What a revoke gives up for want of room is told to the fsync that waits for an earlier flush of the file.
+/// What finds no room is told to the fsync at once that finds an earlier flush of the file under way, and what a revoke then gives up of it to the next.
 #[test]
-fn an_fsync_that_waits_is_told_of_what_a_revoke_gave_up() {
+fn an_fsync_beside_an_earlier_flush_is_told_and_the_next_of_what_a_revoke_gave_up() {
     let mut rig = Rig::new();
     rig.held = Some(Vec::new());
     let (ino, handle) = rig.create("f");
@@ -473,16 +509,15 @@ fn an_fsync_that_waits_is_told_of_what_a_revoke_gave_up() {
     rig.write(ino, 200 * KIB as u64, 8 * KIB).unwrap();
     rig.store.set_capacity(0);
     done(rig.ask(Request::Release { ino, handle, flock: None })).unwrap();
-    let fsyncs = [(); 2].map(|()| rig.submit(Request::Fsync { ino }));
+    assert_eq!([(); 2].map(|()| rig.fsync(ino)), [Err(FsError::NoSpace); 2]);
     rig.revoke_content(&[ino], LockMode::Nl);
     while rig.held.as_ref().is_some_and(|held| !held.is_empty()) {
         rig.sync_one();
     }
+    rig.held = None;
     assert_eq!(rig.metrics.content_lost_bytes.get(), 8 * KIB as u64);
-    for fsync in fsyncs {
-        let reply = rig.reply(fsync);
-        assert!(matches!(reply, Some(Reply::Error(FsError::Io))), "{reply:?}");
-    }
+    assert_eq!(rig.fsync(ino), Err(FsError::Io));
+    assert_eq!(rig.fsync(ino), Ok(()));
 }
 
 /// The same if the content is being given back when its sync fails: it is gone before whoever waits is tried again.
