@@ -469,7 +469,7 @@ impl Core {
             self.note_out(ino);
         }
         if size.is_some() {
-            return self.finish_data(Reply::Attr(attr, keep), progress);
+            return self.finish_data(ino, Reply::Attr(attr, keep), progress);
         }
         self.finish(Reply::Attr(attr, keep), progress)
     }

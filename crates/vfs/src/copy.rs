@@ -64,7 +64,7 @@ impl Core {
         let copy = Copy { from: *from, from_offset: *from_offset, to: *ino, to_offset: *offset, len: *len };
         let reply = self.try_copy(copy, kill_privileges.as_ref(), *handle, progress)?;
         progress.must_sync = self.handles.get(handle).is_some_and(|handle| handle.sync);
-        self.finish_data(reply, progress)
+        self.finish_data(*ino, reply, progress)
     }
 
     fn try_copy(

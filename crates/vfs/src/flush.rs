@@ -559,14 +559,16 @@ impl Core {
         self.flush_failed.keys().any(|ino| self.unstored(*ino) == Some(FsError::NoSpace))
     }
 
-    /// Ends a write: with `sync` its content must be durable first.
-    pub(crate) fn finish_data(&mut self, reply: Reply, progress: &mut Progress) -> Try<Reply> {
+    /// Ends a write to `ino`: with `sync` its content must be durable first.
+    pub(crate) fn finish_data(&mut self, ino: Ino, reply: Reply, progress: &mut Progress) -> Try<Reply> {
         if !self.config.sync && !progress.must_sync {
             return Ok(reply);
         }
+        let job = self.flush_all();
+        self.refuse_uncaptured(&[ino])?;
         progress.done = Some(reply);
         progress.sync = None;
-        Err(Step::Wait(WaitKey::Flush(self.flush_all())))
+        Err(Step::Wait(WaitKey::Flush(job)))
     }
 
     /// Waits until the log is shorter. Once for all who wait: if each asked, and again whenever a part of the log is durable,

@@ -100,11 +100,11 @@ impl Core {
                     true => self.shield_written(*ino, *offset, &reply, progress),
                     false => self.note_filled(*ino, *offset, data.0.len()),
                 }
-                self.finish_data(reply, progress)
+                self.finish_data(*ino, reply, progress)
             }
             Request::WritePages { ino, offset, data } => {
                 let reply = self.try_write_pages(*ino, *offset, &data.0, progress)?;
-                self.finish_data(reply, progress)
+                self.finish_data(*ino, reply, progress)
             }
             Request::Flush { ino, owner } => self.try_flush(*ino, *owner, progress),
             Request::Release { ino, handle, flock } => self.try_release(*ino, *handle, *flock, progress),
@@ -211,7 +211,7 @@ impl Core {
         };
         self.lose_privileges(*ino, kill_privileges.as_ref(), progress)?;
         let reply = self.try_allocate((*ino, *offset, *len), *mode, progress)?;
-        self.finish_data(reply, progress)
+        self.finish_data(*ino, reply, progress)
     }
 
     fn try_make(&mut self, parent: Ino, name: &[u8], spec: &MakeSpec, progress: &mut Progress) -> Try<Reply> {
