@@ -3,6 +3,7 @@
 //! The child reports on its standard output, one line: `ready`, or `error CODE TEXT`. Then it leaves the
 //! terminal. A child that ends without a line is reported by how it ended.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ pub fn in_background(plan: &Plan) -> Result<(), Failure> {
     }
     command.arg("--").arg(&plan.volume).arg(&plan.mountpoint);
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env(TUNABLES, tunables(std::env::var_os(TUNABLES)));
     let mut child =
         command.spawn().map_err(|error| Failure::mount(format!("cannot start the node: {error}")))?;
     let mut line = String::new();
@@ -34,6 +36,27 @@ pub fn in_background(plan: &Plan) -> Result<(), Failure> {
         None => Err(Failure::mount(how_it_ended(&mut child))),
     }
 }
+
+/// Settings of the C library for a node, beside `given` ones. They are read when a program starts.
+///
+/// Each directory that is read makes and frees some hundred small pieces of memory at once. Of a size the library keeps seven at hand for a thread, and puts
+/// the others together with what lies beside, only to split that again for the next directory.
+fn tunables(given: Option<OsString>) -> OsString {
+    let mut all = given.unwrap_or_default();
+    if !all.as_encoded_bytes().windows(KEPT.len()).any(|part| part == KEPT.as_bytes()) {
+        if !all.is_empty() {
+            all.push(":");
+        }
+        all.push(KEPT);
+        all.push("=1000");
+    }
+    all
+}
+
+/// See "Memory Allocation Tunables" in the GNU C library's manual.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+/// How many free pieces of a size each thread keeps.
+const KEPT: &str = "glibc.malloc.tcache_count";
 
 /// Closes what the child was given beside the standard descriptors: a lock or a pipe of whoever asked for the mount would be held as
 /// long as that is there. Called before anything is opened.
@@ -136,7 +159,16 @@ fn how_it_ended(child: &mut Child) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_report;
+    use super::{parse_report, tunables};
+
+    #[test]
+    fn what_the_administrator_tunes_stays() {
+        let of = |given: &str| tunables(Some(given.into())).into_string().unwrap_or_default();
+        assert_eq!(tunables(None), "glibc.malloc.tcache_count=1000");
+        assert_eq!(of(""), "glibc.malloc.tcache_count=1000");
+        assert_eq!(of("glibc.malloc.hugetlb=1"), "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=1000");
+        assert_eq!(of("glibc.malloc.tcache_count=9"), "glibc.malloc.tcache_count=9");
+    }
 
     #[test]
     fn reports_are_read() {

@@ -266,6 +266,22 @@ grep -E 'Max (cpu time|file size) +unlimited' "/proc/$pid/limits" | wc -l | grep
 "#;
 
 #[test]
+fn a_node_has_the_c_library_keep_what_it_frees_at_hand() {
+    let Some(lab) = Lab::new() else { return };
+    lab.sh_apart(TUNED_SESSION).expect_success();
+}
+
+const TUNED_SESSION: &str = r#"
+mkdir a
+GLIBC_TUNABLES=glibc.malloc.hugetlb=0 "$HOLDFAST" mount vol a
+pid=$("$HOLDFAST" status vol --json | sed -n 's/.*"master_pid": \([0-9]*\).*/\1/p')
+tr '\0' '\n' < "/proc/$pid/environ" > environment
+# The library may have put an end to each of the two.
+grep -q '^GLIBC_TUNABLES=glibc.malloc.hugetlb=0' environment && grep -q 'glibc.malloc.tcache_count=1000$' environment
+"$HOLDFAST" umount a
+"#;
+
+#[test]
 fn a_volume_may_have_any_name() {
     let Some(lab) = Lab::without_volume() else { return };
     lab.sh_apart(NAMED_SESSION).expect_success();
