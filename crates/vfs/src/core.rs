@@ -649,10 +649,7 @@ impl Core {
                 self.drop_pages(*ino);
             }
         }
-        let departed = std::mem::take(&mut self.cache.departed);
-        if !departed.is_empty() {
-            self.keep_gone(departed);
-        }
+        self.keep_departed();
         for (ino, place) in self.cache.moved.drain(..) {
             self.gone.forget(ino);
             if let Some(known) = self.known.get_mut(&ino) {

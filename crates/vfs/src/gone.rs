@@ -3,14 +3,13 @@
 //!
 //! What is asked of their attributes is answered with the last that were seen here, until the kernel forgets the inode.
 
-use std::sync::Arc;
-
-use meta::{FileKind, Inode};
+use meta::{FileKind, FsError};
 use rustc_hash::FxHashMap;
 use types::Ino;
 
 use crate::core::Core;
 use crate::request::{Attr, Keep, Reply, Request};
+use crate::xattr::ACL_PREFIX;
 
 /// Their last attributes. Of an inode that has another name now they are not asked for.
 #[derive(Debug, Default)]
@@ -26,13 +25,21 @@ impl Gone {
 }
 
 impl Core {
-    /// Keeps the attributes of inodes whose record went away here, where the kernel has them.
-    pub(crate) fn keep_gone(&mut self, records: Vec<(Ino, Arc<Inode>)>) {
-        for (ino, inode) in records {
+    /// Keeps the attributes of inodes whose record went away here, where the kernel has them: with what is newer than the record, as long as that is here.
+    pub(crate) fn keep_departed(&mut self) {
+        for (ino, inode) in std::mem::take(&mut self.cache.departed) {
             if self.known.get(&ino).is_some_and(|known| known.lookups > 0) {
                 let attr = Attr { nlink: 0, ctime: self.clock.wall, ..self.visible(ino, &inode) };
                 self.gone.0.insert(ino, attr);
             }
+        }
+    }
+
+    /// Keeps the attributes of a file without a name that is given up here, where the kernel has it.
+    pub(crate) fn keep_given_up(&mut self, ino: Ino) {
+        let is_known = self.known.get(&ino).is_some_and(|known| known.lookups > 0);
+        if let Some((attr, _)) = self.attr_here(ino).filter(|_| is_known) {
+            self.gone.0.insert(ino, Attr { nlink: 0, ..attr });
         }
     }
 
@@ -65,9 +72,17 @@ impl Core {
         self.gone.0.insert(*ino, known.judged.told_last(attr));
     }
 
-    /// The answer to a look at an inode that is no more.
+    /// The answer to a look at an inode that is no more. Whoever does not own it is judged by an access list, for which the kernel asks each time that it has
+    /// asked for attributes: it has none now.
     pub(crate) fn last_look(&self, request: &Request) -> Option<Reply> {
-        let (Request::GetAttr { ino } | Request::Stat { ino }) = request else { return None };
-        self.gone.0.get(ino).map(|attr| Reply::Attr(*attr, Keep::No))
+        match request {
+            Request::GetAttr { ino } | Request::Stat { ino } => {
+                self.gone.0.get(ino).map(|attr| Reply::Attr(*attr, Keep::No))
+            }
+            Request::GetXattr { ino, name } if name.starts_with(ACL_PREFIX) => {
+                self.gone.0.contains_key(ino).then_some(Reply::Error(FsError::NoAttribute))
+            }
+            _ => None,
+        }
     }
 }

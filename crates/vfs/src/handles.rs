@@ -347,6 +347,7 @@ impl Core {
     /// The last handle of an inode without a name is closed that no other node has open: nothing of it is needed any
     /// more.
     pub(crate) fn give_up_orphan(&mut self, ino: Ino) {
+        self.keep_given_up(ino);
         self.live.remove(&ino);
         self.dirty_files.remove(&ino);
         self.flush_failed.remove(&ino);

@@ -708,6 +708,7 @@ impl Core {
 
     /// Nothing is left of a deleted inode.
     pub(crate) fn drop_deleted(&mut self, ino: Ino) {
+        self.keep_departed();
         for resource in [ResourceId::dir(ino), ResourceId::attr(ino), ResourceId::file(ino)] {
             if self.tokens.held(resource) != LockMode::Nl {
                 self.tokens.forget(resource);

@@ -18,7 +18,7 @@ use crate::wait::{Progress, Step, Try};
 const TREE_XATTR: &[u8] = b"trusted.holdfast.tree";
 
 /// What the names of access lists begin with.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+pub(crate) const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 /// A name of an extended attribute, which is recorded as the names of files are: one with a slash is of none, and cannot be given.
 fn xattr_name(name: &[u8], with_slash: FsError) -> Try<Name> {

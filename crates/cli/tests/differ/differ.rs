@@ -40,6 +40,8 @@ pub struct Differ {
     resized: BTreeMap<u64, usize>,
     /// Files that were resized on a mount, ever.
     ever_resized: BTreeSet<(u64, usize)>,
+    /// Local inodes of removed directories whose mode or owner was changed there alone.
+    changed_there: BTreeSet<u64>,
     pub tally: Tally,
 }
 
@@ -69,6 +71,7 @@ impl Differ {
             sizes: BTreeMap::new(),
             resized: BTreeMap::new(),
             ever_resized: BTreeSet::new(),
+            changed_there: BTreeSet::new(),
             tally: Tally::default(),
         }
     }
@@ -373,12 +376,7 @@ impl Differ {
         if our == their {
             return Ok(());
         }
-        let is_nothing = match our {
-            Ok(Value::Names(names)) => names.iter().all(|(name, _)| name == b"." || name == b".."),
-            // What was refused with ESTALE was done locally: by owner and mode that came of it more is allowed there.
-            _ => matches!(our, Err(Errno::STALE | Errno::PERM | Errno::ACCESS)),
-        };
-        if is_nothing && step.op.slot().is_some_and(|slot| self.is_removed_dir(slot)) {
+        if self.is_of_removed_dir(step, our, their) {
             self.tally.except(REMOVED_DIR);
             return Ok(());
         }
@@ -498,6 +496,21 @@ impl Differ {
             }
         }
         Ok(())
+    }
+
+    /// Whether a difference is what a directory that was removed may have.
+    fn is_of_removed_dir(&mut self, step: &Step, our: &Outcome, their: &Outcome) -> bool {
+        let Some(slot) = step.op.slot().filter(|slot| self.is_removed_dir(*slot)) else { return false };
+        let ino = fs::fstat(&self.table.slots[&slot].halves[1]).expect("it is open").st_ino;
+        if matches!(step.op, Op::Fchmod { .. } | Op::Fchown { .. }) && their.is_ok() {
+            self.changed_there.insert(ino);
+        }
+        match our {
+            Ok(Value::Names(names)) => names.iter().all(|(name, _)| name == b"." || name == b".."),
+            // What was refused with ESTALE was done locally: by owner and mode that came of it more is allowed there, or less.
+            Err(Errno::STALE | Errno::PERM | Errno::ACCESS) => true,
+            _ => matches!(their, Err(Errno::PERM | Errno::ACCESS)) && self.changed_there.contains(&ino),
+        }
     }
 
     fn is_removed_dir(&self, slot: u32) -> bool {

@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
@@ -22,7 +23,7 @@ fn what_is_gone_can_be_looked_at_until_it_is_closed() {
         }
         let at = |name: &str| a.path(&format!("{name}{round}"));
         lab.sh(&format!("mkfifo {}", at("fifo").display())).expect_success();
-        fs::write(at("file"), "content").expect("written");
+        fs::write(at("file"), [7; 100_000]).expect("written");
         fs::create_dir(at("dir")).expect("made");
         let opened = |flags: OFlags, name: &str| -> File {
             rustix::fs::open(at(name), flags | OFlags::CLOEXEC, Mode::empty()).expect(name).into()
@@ -45,6 +46,10 @@ fn what_is_gone_can_be_looked_at_until_it_is_closed() {
                 (before.ino(), before.mode(), 0),
                 "{name}"
             );
+            let written = |of: &fs::Metadata| (of.len(), of.blocks(), of.modified().expect("known"));
+            if *name == "file" {
+                assert_eq!(written(&after), written(&before), "round {round}");
+            }
             for mount in [&a, &b] {
                 let looked = fs::symlink_metadata(mount.path(&format!("{name}{round}")));
                 assert_eq!(looked.expect_err("gone").kind(), ErrorKind::NotFound, "{name}");
@@ -267,3 +272,51 @@ fn a_directory_that_another_node_removed_is_empty() {
     assert!(listed.all(|entry| is_dot(entry.expect("listed").file_name())), "something is in it");
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
+
+/// Goal: so does who does not own it, whom the kernel judges by an access list as well. Method: a shell of another user stands in a directory while it is removed, from the
+/// same node or the other, and says what it hears; the same on the file system below.
+#[test]
+fn a_removed_directory_is_empty_for_strangers_too() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let local = lab.path("local");
+    for dir in [&lab.path("."), &local] {
+        fs::create_dir_all(dir).expect("made");
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("open to all");
+    }
+    let below = said_of_a_removed_directory(&local, &local);
+    assert!(below.contains("No such file or directory") && !below.contains("denied"), "{below}");
+    for (stands, removes) in [(&a, &b), (&b, &a), (&a, &a), (&b, &b)] {
+        assert_eq!(said_of_a_removed_directory(&stands.root, &removes.root), below);
+    }
+    for mount in [a, b] {
+        mount.unmount(&lab);
+    }
+}
+
+/// What a stranger hears in a directory below `stands` that is removed by way of `removes`.
+fn said_of_a_removed_directory(stands: &Path, removes: &Path) -> String {
+    let dir = stands.join("dir");
+    fs::create_dir(&dir).expect("made");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("open to all");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=1000", "--regid=1000", "--clear-groups", "sh", "-c", STRANGER]).current_dir(&dir);
+    let mut shell =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("setpriv(1) is there");
+    let (mut go, mut told) = (shell.stdin.take().expect("a pipe"), shell.stdout.take().expect("a pipe"));
+    told.read_exact(&mut [0]).expect("it stands there");
+    fs::remove_dir(removes.join("dir")).expect("removed");
+    go.write_all(b"\n").expect("it waits");
+    let mut said = String::new();
+    told.read_to_string(&mut said).expect("text");
+    shell.wait().expect("it ends");
+    said
+}
+
+const STRANGER: &str = r#"
+exec 2>&1
+ls -l . > /dev/null
+echo
+read -r go
+for what in 'stat x' 'cat x' 'mkdir x' 'test -r .' 'test -w .' 'ls -A .' 'cat x'; do $what; echo "$what: $?"; done
+"#;
