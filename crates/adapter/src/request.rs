@@ -182,10 +182,11 @@ fn try_translate<'a>(
             };
             (request, Shape::Plain)
         }
-        Operation::Fallocate { offset, len, mode, .. } => {
+        Operation::Fallocate { fh, offset, len, mode } => {
             // No flag says that the caller lacks CAP_FSETID, as with a write: root has it.
             let (mode, kill_privileges) = (allocate_mode(mode)?, groups_if(header.uid != ROOT, header));
-            (Request::Allocate { ino, offset, len, mode, kill_privileges }, Shape::Plain)
+            let handle = FileHandle::from_raw(fh).id;
+            (Request::Allocate { ino, offset, len, mode, handle, kill_privileges }, Shape::Plain)
         }
         Operation::Lseek { offset, whence, .. } => {
             (Request::Seek { ino, offset, for_hole: is_for_hole(whence)? }, Shape::Plain)

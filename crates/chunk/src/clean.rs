@@ -37,7 +37,8 @@ pub fn files_of(store: &dyn SegmentStore, segment: SegmentId) -> Result<BTreeSet
 
 /// Reads extents, verified, and appends them to fresh `segments`, which are sealed and durable afterwards.
 ///
-/// What cannot be read is left out, with a line in the log: it stays where it is.
+/// What cannot be read is left out, with a line in the log: it stays where it is. Nothing is copied once `goes_on` says no, which is asked before
+/// each extent and before the sync.
 ///
 /// # Errors
 ///
@@ -47,6 +48,7 @@ pub fn copy_extents(
     config: WriterConfig,
     segments: Vec<SegmentId>,
     extents: Vec<(Ino, Extent)>,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Vec<Copied>, ChunkError> {
     let mut writer = SegmentWriter::new(config, Arc::clone(store));
     writer.add_segments(segments);
@@ -54,6 +56,9 @@ pub fn copy_extents(
     // What several files share is copied once.
     let mut done: HashMap<(SegmentId, u64, u32), usize> = HashMap::new();
     for (ino, old) in extents {
+        if !goes_on() {
+            return Ok(Vec::new());
+        }
         let place = (old.segment(), old.segment_offset(), old.len());
         if let Some(new) = done.get(&place).and_then(|same| shared(&copies[*same], &old)) {
             copies.push(Copied { ino, old, new });
@@ -71,6 +76,9 @@ pub fn copy_extents(
         let new = writer.append(ino, old.file_offset(), &[&bytes])?;
         done.insert(place, copies.len());
         copies.push(Copied { ino, old, new });
+    }
+    if !goes_on() {
+        return Ok(Vec::new());
     }
     writer.close();
     let outcome = writer.sync_plan().run(&**store);

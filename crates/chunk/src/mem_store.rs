@@ -303,6 +303,12 @@ impl SegmentStore for MemStore {
         Ok(())
     }
 
+    fn forget(&self, segment: SegmentId) {
+        if let Some(content) = self.0.lock().segments.get_mut(&segment) {
+            content.is_poisoned = false;
+        }
+    }
+
     fn segment_len(&self, segment: SegmentId) -> Result<u64, ChunkError> {
         Ok(self.0.lock().segment(segment)?.written.len() as u64)
     }

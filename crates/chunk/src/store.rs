@@ -54,7 +54,7 @@ pub trait SegmentStore: Send + Sync {
     fn delete(&self, segment: SegmentId) -> Result<(), ChunkError>;
 
     /// Lets go of what is kept open of a segment that will not be used any more, so that its room comes back
-    /// when it is removed.
+    /// when it is removed; or whose sync failed, and of which all that was unsynced is written anew.
     fn forget(&self, _segment: SegmentId) {}
 
     /// Bytes of a segment as written, whether durable or not.

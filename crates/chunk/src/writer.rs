@@ -268,7 +268,7 @@ impl SegmentWriter {
             match self.open_segment_for(len).and_then(|open| self.write_runs(open, &[run])) {
                 Ok(appended) => extents.extend(appended),
                 Err(error) => {
-                    self.forget(&extents);
+                    self.take_back(&extents);
                     return Err(error);
                 }
             }
@@ -598,8 +598,8 @@ impl SegmentWriter {
         u64::from(RUN_LEN_MAX).min(self.config.segment_len - data_offset(0))
     }
 
-    /// Takes back what was appended last: an append that failed later on gives out nothing.
-    fn forget(&mut self, extents: &[Extent]) {
+    /// Takes back `extents`, the last that were appended: what failed later on gives out nothing, and needs no sync.
+    pub fn take_back(&mut self, extents: &[Extent]) {
         for extent in extents {
             let Some(unsynced) = self.unsynced.get_mut(&extent.segment()) else { continue };
             if let Some((sequence, write)) = unsynced.writes.pop_back() {

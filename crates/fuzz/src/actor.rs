@@ -209,7 +209,8 @@ impl Actor {
             }
             Punch(path) => {
                 let mode = AllocateMode::PunchHole;
-                Request::Allocate { ino: ino(path)?, offset: 1000, len: 20_000, mode, kill_privileges: None }
+                let (ino, handle) = (ino(path)?, vfs::HandleId(0));
+                Request::Allocate { ino, offset: 1000, len: 20_000, mode, handle, kill_privileges: None }
             }
             Seek(path) => Request::Seek { ino: ino(path)?, offset: 0, for_hole: true },
             Close(path) => {

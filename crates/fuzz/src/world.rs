@@ -261,7 +261,8 @@ impl World {
             master::Output::CopyExtents { segments, list } => {
                 let config = chunk::WriterConfig::new(VOLUME, types::NodeId(0));
                 let store: Arc<dyn SegmentStore> = Arc::new(self.store.clone());
-                let copies = chunk::copy_extents(&store, config, segments, list).unwrap_or_default();
+                let copies =
+                    chunk::copy_extents(&store, config, segments, list, &|| true).unwrap_or_default();
                 self.master.extents_copied(clock, copies);
             }
             master::Output::ListSegments => {
@@ -269,9 +270,10 @@ impl World {
                 self.master.segments_listed(clock, &listed);
             }
             master::Output::TrimSegments { .. } => {}
-            master::Output::PutBack { spared } => {
-                let keys = master::put_back(&*self.engine, &self.store, &spared).unwrap_or_default();
-                self.master.were_put_back(clock, keys);
+            master::Output::PutBack { round, spared } => {
+                let keys =
+                    master::put_back(&*self.engine, &self.store, &spared, &|| true).unwrap_or_default();
+                self.master.were_put_back(clock, round, keys);
             }
             master::Output::Failed { reason } => self.failed = Some(reason),
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use meta::FsError;
 use types::{Micros, NodeId};
-use wire::{ByteLock, FromMaster, LockKind, LockOp, ToMaster};
+use wire::{ByteLock, FromMaster, LockOp, ToMaster};
 
 use crate::app_locks::Outcome;
 use crate::state::Master;
@@ -135,11 +135,9 @@ impl Master {
                 && matches!(message, ToMaster::Lock { request: of, op } if *of == request && is_set(op))
         };
         let Some(at) = self.deferred.iter().position(is_it) else { return false };
-        if let Some((_, ToMaster::Lock { op: LockOp::Set { lock, .. }, .. })) = self.deferred.remove(at)
-            && lock.kind == LockKind::Flock
-        {
-            // As in `on_cancel_lock`; it may have told what it converts from.
-            let granted = self.app_locks.unset(node, &lock);
+        if let Some((_, ToMaster::Lock { op: LockOp::Set { lock, .. }, .. })) = self.deferred.remove(at) {
+            // It may have told what it converts from.
+            let granted = self.app_locks.call_off(node, &lock);
             self.answer_locks(granted);
         }
         let error = Some(FsError::Interrupted);
@@ -152,11 +150,8 @@ impl Master {
         let is_it = |doubt: &Doubt| doubt.node == node && doubt.request == request;
         let doubt = self.doubts.iter().find(|(_, doubt)| is_it(doubt)).map(|(seq, _)| *seq);
         let doubt = doubt.and_then(|seq| self.doubts.remove(&seq));
-        if let Some(Doubt { op: LockOp::Set { lock, .. }, .. }) = &doubt
-            && lock.kind == LockKind::Flock
-        {
-            // Its node has given up what it converts from, and will not name that again.
-            granted.extend(self.app_locks.unset(node, lock));
+        if let Some(Doubt { op: LockOp::Set { lock, .. }, .. }) = &doubt {
+            granted.extend(self.app_locks.call_off(node, lock));
         }
         if was_waiting || doubt.is_some() {
             let error = Some(FsError::Interrupted);

@@ -68,8 +68,12 @@ impl AppLocks {
 
     fn try_set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
         let file = self.files.entry(lock.ino).or_default();
-        // flock converts by giving up first, however it ends: two that convert to exclusive do not wait for each other.
+        // flock converts by giving up first, however it ends: two that convert to exclusive do not wait for each other. Who asks for what
+        // he has converts nothing, and passes by whoever waits for it.
         if lock.kind == LockKind::Flock {
+            if file.granted.has(node, &lock) {
+                return Outcome::Granted;
+            }
             file.granted.cut(node, &lock);
         }
         if file.len() >= LOCKS_MAX {
@@ -126,6 +130,16 @@ impl AppLocks {
         let granted = file.serve();
         self.tidy(lock.ino);
         granted
+    }
+
+    /// A request for `lock` is called off before it was looked at. Its node has given up what a flock is converted from, and will not name
+    /// that again. Returns the requests that are granted by it.
+    pub fn call_off(&mut self, node: NodeId, lock: &ByteLock) -> Vec<(NodeId, u64)> {
+        let has = self.files.get(&lock.ino).is_some_and(|file| file.granted.has(node, lock));
+        if lock.kind != LockKind::Flock || has {
+            return Vec::new();
+        }
+        self.unset(node, lock)
     }
 
     /// Gives up everything of an owner on a file.

@@ -24,7 +24,7 @@ use crate::state::{Clock, Master, Output};
 ///
 /// Those of the engine.
 pub fn redo(engine: &dyn Engine, store: &dyn SegmentStore) -> Result<(), MasterError> {
-    let stored = put_back(engine, store, &[])?;
+    let stored = put_all_back(engine, &Segments { store, reopens: false }, &[], &|| true)?;
     if !stored.is_empty() {
         let mut batch = Batch::new(engine.last_seq().next());
         batch.deletes.extend(stored.iter().map(|key| key.to_vec()));
@@ -35,7 +35,7 @@ pub fn redo(engine: &dyn Engine, store: &dyn SegmentStore) -> Result<(), MasterE
 }
 
 /// Puts into the segments what they may lack, but of those that are `spared`, and returns the keys of what is durable there now. May
-/// run beside a master, and on segments that are written to: see [`redo`].
+/// run beside a master, and on segments that are written to: see [`redo`]. Once `goes_on` says no it returns none.
 ///
 /// # Errors
 ///
@@ -44,6 +44,24 @@ pub fn put_back(
     engine: &dyn Engine,
     store: &dyn SegmentStore,
     spared: &[SegmentRange],
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Vec<Key>, MasterError> {
+    put_all_back(engine, &Segments { store, reopens: true }, spared, goes_on)
+}
+
+/// Where what was logged goes.
+struct Segments<'a> {
+    store: &'a dyn SegmentStore,
+    /// Whether what this process failed to sync is opened anew. Only where no writer is left that was told so, and might take the next
+    /// sync for its own.
+    reopens: bool,
+}
+
+fn put_all_back(
+    engine: &dyn Engine,
+    segments: &Segments<'_>,
+    spared: &[SegmentRange],
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Vec<Key>, MasterError> {
     let (start, end) = Key::range_of_kind(KeyKind::Redo);
     let mut found: Vec<(Key, SegmentId)> = Vec::new();
@@ -52,11 +70,11 @@ pub fn put_back(
     let mut written = 0;
     kv::scan_all(engine, KeyRange::new(start, end), |(bytes, value)| {
         let Some(key @ Key::Redo(segment, offset)) = Key::from_slice(&bytes) else { return };
-        if spared.iter().any(|range| range.contains(segment)) {
+        if spared.iter().any(|range| range.contains(segment)) || !goes_on() {
             return;
         }
         match meta::value_decode::<RedoRecord>(&bytes, &value) {
-            Ok(record) => match put(store, segment, offset, &record.bytes) {
+            Ok(record) => match segments.put(segment, offset, &record.bytes) {
                 Ok(is_new) => written += u64::from(is_new),
                 // Removed since, as nothing names it; or lost, and then what is kept here is all that is left of it.
                 Err(ChunkError::Missing { .. }) => {
@@ -81,9 +99,12 @@ pub fn put_back(
             failed.insert(segment);
         }
     }
-    let segments: BTreeSet<SegmentId> = found.iter().map(|(_, segment)| *segment).collect();
-    for segment in segments {
-        match store.sync(segment) {
+    let named: BTreeSet<SegmentId> = found.iter().map(|(_, segment)| *segment).collect();
+    for segment in named {
+        if !goes_on() {
+            return Ok(Vec::new());
+        }
+        match segments.store.sync(segment) {
             // Removed since: nothing names it.
             Ok(()) | Err(ChunkError::Missing { .. }) => {}
             Err(error) => {
@@ -95,6 +116,9 @@ pub fn put_back(
     if written > 0 {
         log::info!("{written} writes that were only in the metadata are in their segments again");
     }
+    if !goes_on() {
+        return Ok(Vec::new());
+    }
     found.retain(|(_, segment)| !failed.contains(segment));
     Ok(found.into_iter().map(|(key, _)| key).collect())
 }
@@ -102,11 +126,21 @@ pub fn put_back(
 impl Master {
     /// Memberships have ended: nobody else deletes what their fsyncs logged.
     pub(crate) fn redo_of_the_dead(&mut self) {
-        self.outputs.push_back(Output::PutBack { spared: self.owned_segments().into_ranges() });
+        self.space.put_back_round += 1;
+        let spared = self.owned_segments().into_ranges();
+        self.outputs.push_back(Output::PutBack { round: self.space.put_back_round, spared });
     }
 
     /// What [`Output::PutBack`] asked for is durable in its segments.
-    pub fn were_put_back(&mut self, clock: Clock, keys: Vec<Key>) {
+    ///
+    /// Members may have come back to these segments since, and logged bytes of them anew: what is theirs they delete themselves. Where other
+    /// memberships have ended meanwhile, such a member's perhaps, the round that was ordered for those has all to do again.
+    pub fn were_put_back(&mut self, clock: Clock, round: u64, mut keys: Vec<Key>) {
+        let owned = self.owned_segments();
+        keys.retain(|key| matches!(key, Key::Redo(segment, _) if !owned.contains(segment)));
+        if round != self.space.put_back_round || keys.is_empty() {
+            return;
+        }
         self.wake_at(clock);
         let own = keys.into_iter().map(|key| (key, None)).collect();
         if let Err(error) = self.commit(NodeId(0), &[], own) {
@@ -123,16 +157,24 @@ fn is_needed(engine: &dyn Engine, segment: SegmentId) -> Result<bool, MasterErro
     Ok(meta::value_decode::<SegmentRecord>(&key, &value).map_or(true, |record| record.live_bytes > 0))
 }
 
-/// Returns whether the bytes were not there.
-fn put(store: &dyn SegmentStore, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<bool, ChunkError> {
-    let mut there = vec![0; bytes.len()];
-    let is_there = match store.read_at(segment, offset, &mut [IoSliceMut::new(&mut there)]) {
-        Err(error @ ChunkError::Missing { .. }) => return Err(error),
-        // Another run, or the end: a loss of power may leave anything where nothing was synced.
-        read => read.is_ok() && there == bytes,
-    };
-    // Even so they may be in memory alone: the kernel takes them for stored after a sync of them that failed, and only what is written
-    // anew takes part in the next.
-    store.write_at(segment, offset, &[IoSlice::new(bytes)])?;
-    Ok(!is_there)
+impl Segments<'_> {
+    /// Returns whether the bytes were not there.
+    fn put(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<bool, ChunkError> {
+        let mut there = vec![0; bytes.len()];
+        let is_there = match self.store.read_at(segment, offset, &mut [IoSliceMut::new(&mut there)]) {
+            Err(error @ ChunkError::Missing { .. }) => return Err(error),
+            // Another run, or the end: a loss of power may leave anything where nothing was synced.
+            read => read.is_ok() && there == bytes,
+        };
+        // Even so they may be in memory alone: the kernel takes them for stored after a sync of them that failed, and only what is written
+        // anew takes part in the next.
+        let written = match self.store.write_at(segment, offset, &[IoSlice::new(bytes)]) {
+            Err(ChunkError::Poisoned { .. }) if self.reopens => {
+                self.store.forget(segment);
+                self.store.write_at(segment, offset, &[IoSlice::new(bytes)])
+            }
+            written => written,
+        };
+        written.map(|()| !is_there)
+    }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Space {
     list_due: Option<Micros>,
     /// Whether a membership has ended since.
     has_lost_members: bool,
+    /// Number of the last [`Output::PutBack`].
+    pub put_back_round: u64,
 }
 
 /// Segments on their way out.

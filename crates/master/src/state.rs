@@ -82,6 +82,8 @@ pub enum Output {
     },
     /// Put into segments what fsyncs logged of them ([`put_back`](crate::put_back)) and report [`Master::were_put_back`].
     PutBack {
+        /// Number to report.
+        round: u64,
         /// Segments that members write to.
         spared: Vec<SegmentRange>,
     },

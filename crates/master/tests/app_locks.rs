@@ -50,6 +50,42 @@ fn an_interrupted_conversion_leaves_no_lock() {
     assert_eq!(answer(&converted, B), Some(None), "nobody else has one: {converted:?}");
 }
 
+/// Goal: who asks for the flock that it has goes on having it. Method: A asks for its shared one again while B waits for an exclusive one, and once more in a
+/// recovery, where it calls that off.
+#[test]
+fn a_flock_asked_for_again_lets_nobody_through() {
+    let mut rig = Rig::new();
+    let a = rig.join(A, NodeId(0));
+    let b = rig.join(B, NodeId(0));
+    assert_eq!(answer(&set(&mut rig, A, 1, flock(1, false)), A), Some(None));
+    let wait = |lock| LockOp::Set { lock, wait: true };
+    rig.tell(B, ToMaster::Lock { request: 1, op: wait(flock(2, true)) });
+    let again = rig.tell(A, ToMaster::Lock { request: 2, op: wait(flock(1, false)) });
+    assert_eq!((answer(&again, A), answer(&again, B)), (Some(None), None), "{again:?}");
+
+    rig.remaster();
+    rig.join_from(A, 101, a);
+    let done = |list| ToMaster::Reassert { part: ReassertPart::Locks { list }, done: true };
+    rig.tell(A, done(vec![flock(1, false)]));
+    rig.tell(A, ToMaster::Lock { request: 3, op: wait(flock(1, false)) });
+    let cancelled = rig.tell(A, ToMaster::CancelLock { request: 3 });
+    assert_eq!(answer(&cancelled, A), Some(Some(FsError::Interrupted)), "{cancelled:?}");
+    rig.join_from(B, 102, b);
+    rig.tell(B, done(Vec::new()));
+    let refused = set(&mut rig, B, 4, flock(2, true));
+    assert_eq!(answer(&refused, B), None, "A is asked first: {refused:?}");
+    let told = rig.tell(A, ToMaster::ClosesTold { seq: asked_of_closes(&refused) });
+    assert_eq!(answer(&told, B), Some(Some(FsError::WouldBlock)), "A has its lock: {told:?}");
+}
+
+fn asked_of_closes(outputs: &[Output]) -> u64 {
+    let asked = outputs.iter().find_map(|output| match output {
+        Output::Send { message: FromMaster::TellCloses { seq, .. }, .. } => Some(*seq),
+        _ => None,
+    });
+    asked.unwrap()
+}
+
 /// Goal: who asks again and again without waiting gets the lock of a node whose lease has ended, as who waits would. Method: the holder says nothing
 /// any more; the other one pings, and asks before the lease has ended and after.
 #[test]

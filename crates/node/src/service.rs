@@ -3,26 +3,28 @@
 //! Started by who wins the election, stopped when the node leaves or the engine fails. Peers see the end of
 //! their connections and elect another.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod segments;
+
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use chunk::{ChunkError, SegmentStore};
+use chunk::SegmentStore;
 use kv::{Claim, Engine, EngineError, Seq};
 use kv_fjall::FjallEngine;
 use master::{AccountStatus, Master, MasterError, MemberStatus, Output, PeerId};
-use meta::{Key, KeyKind, Limits, SegmentRange, SegmentRecord};
+use meta::{Key, KeyKind, Limits, SegmentRecord};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
-use types::{Account, Epoch, Ino, Micros, SegmentId};
+use types::{Account, Epoch, Micros};
 use volume::{Listener, MasterLock, Volume};
 use wire::{FromMaster, ToMaster};
 
+use self::segments::SegmentJob;
 use crate::clock;
 use crate::engine_sync::EngineSync;
 use crate::error::NodeError;
@@ -302,7 +304,9 @@ impl Service {
             Output::Sync { job } => self.syncs.push(job),
             Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
             Output::TrimSegments { list } => self.segment_jobs.push(SegmentJob::Trim(list)),
-            Output::PutBack { spared } => self.segment_jobs.push(SegmentJob::PutBack(spared)),
+            Output::PutBack { round, spared } => {
+                self.segment_jobs.push(SegmentJob::PutBack { round, spared })
+            }
             Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
             Output::FindFiles { list, everywhere } => {
                 self.segment_jobs.push(SegmentJob::FindFiles(list, everywhere))
@@ -488,86 +492,6 @@ impl Service {
         }
     }
 
-    /// The thread that removes segments nobody needs, at its leisure: a large file takes the disk a while.
-    fn clear_segments(&self, shell: &Shell) {
-        while let Some(job) = self.segment_jobs.next() {
-            if self.is_stopping() {
-                return;
-            }
-            // What one job cannot be done for is no reason to end the node, nor the next master, which has the same to do.
-            let awaited = job.awaited();
-            let done = catch_unwind(AssertUnwindSafe(|| self.clear(shell, job)));
-            if done.is_err() {
-                log::error!("defect in a job on segments, which is left");
-                self.with_master(|master, clock| match awaited {
-                    Awaited::Deletion => master.segments_deleted(clock, &[]),
-                    Awaited::Files => master.files_found(clock, &BTreeSet::new()),
-                    Awaited::Copies => master.extents_copied(clock, Vec::new()),
-                    Awaited::Nothing => {}
-                });
-            }
-            shell.pump(Work::OfMaster);
-        }
-    }
-
-    fn clear(&self, shell: &Shell, job: SegmentJob) {
-        match job {
-            SegmentJob::Delete(list) => {
-                let deleted: Vec<SegmentId> =
-                    list.into_iter().filter(|segment| is_deleted(&*shell.store, *segment)).collect();
-                self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
-            }
-            SegmentJob::Trim(list) => trim_segments(&*shell.store, &list),
-            SegmentJob::PutBack(spared) => self.put_back(&*shell.store, &spared),
-            SegmentJob::FindFiles(list, everywhere) => {
-                let files = match self.engine().filter(|_| everywhere) {
-                    Some(engine) => self.find_sharers(&*engine, list),
-                    None => find_files(&*shell.store, &list),
-                };
-                self.with_master(|master, clock| master.files_found(clock, &files));
-            }
-            SegmentJob::Copy(segments, list) => {
-                let copies = copy_extents(shell, segments, list);
-                self.with_master(|master, clock| master.extents_copied(clock, copies));
-            }
-            SegmentJob::List => match shell.store.list() {
-                Ok(listed) => {
-                    self.with_master(|master, clock| master.segments_listed(clock, &listed));
-                }
-                Err(error) => log::warn!("segments cannot be listed: {}", describe(&error)),
-            },
-        }
-    }
-
-    /// Puts into segments what fsyncs of nodes that are gone logged.
-    fn put_back(&self, store: &dyn SegmentStore, spared: &[SegmentRange]) {
-        let Some(engine) = self.engine() else { return };
-        match master::put_back(&*engine, store, spared) {
-            Ok(keys) if keys.is_empty() => {}
-            Ok(keys) => drop(self.with_master(|master, clock| master.were_put_back(clock, keys))),
-            // The next opening does it.
-            Err(error) => log::warn!("what fsyncs logged cannot be read: {}", describe(&error)),
-        }
-    }
-
-    /// Files that name segments, found in all the metadata.
-    fn find_sharers(&self, engine: &dyn Engine, list: Vec<SegmentId>) -> BTreeSet<(Ino, u64)> {
-        let segments = list.into_iter().collect();
-        let mut read = 0;
-        let found = master::files_naming(engine, &segments, &mut |bytes| {
-            read += bytes;
-            if read >= FIND_BYTES {
-                read = 0;
-                std::thread::sleep(FIND_PAUSE);
-            }
-            !self.is_stopping()
-        });
-        found.unwrap_or_else(|error| {
-            log::warn!("segments cannot be cleaned: {}", describe(&error));
-            BTreeSet::new()
-        })
-    }
-
     /// The thread that looks after processes that should have rejoined, and after the reserve.
     fn keep(&self, shell: &Shell) {
         let mut looked_at_space: Option<Instant> = None;
@@ -596,106 +520,6 @@ impl Service {
             shell.pump(Work::OfMaster);
         }
         self.with_master(|master, _| master.is_recovering()) == Some(true)
-    }
-}
-
-/// What the master wants of the segment store.
-#[derive(Debug)]
-enum SegmentJob {
-    /// These removed.
-    Delete(Vec<SegmentId>),
-    /// What is reserved behind the end of these given back.
-    Trim(Vec<SegmentId>),
-    /// What fsyncs logged put into the segments, but for these.
-    PutBack(Vec<SegmentRange>),
-    /// All of them listed.
-    List,
-    /// The files found that these were written for, or that name them at all.
-    FindFiles(Vec<SegmentId>, bool),
-    /// Extents of files copied to fresh segments.
-    Copy(Vec<SegmentId>, Vec<(Ino, chunk::Extent)>),
-}
-
-/// What the master waits for before it orders the next job of its kind.
-#[derive(Clone, Copy, Debug)]
-enum Awaited {
-    Nothing,
-    Deletion,
-    Files,
-    Copies,
-}
-
-impl SegmentJob {
-    fn awaited(&self) -> Awaited {
-        match self {
-            Self::Delete(_) => Awaited::Deletion,
-            Self::FindFiles(..) => Awaited::Files,
-            Self::Copy(..) => Awaited::Copies,
-            Self::Trim(_) | Self::PutBack(_) | Self::List => Awaited::Nothing,
-        }
-    }
-}
-
-/// Gives back what dead writers had reserved. What cannot be given back now is tried again by the next master.
-fn trim_segments(store: &dyn SegmentStore, list: &[SegmentId]) {
-    let mut bytes = 0;
-    for segment in list {
-        match store.trim(*segment) {
-            Ok(given) => bytes += given,
-            Err(error) => log::warn!("segment {segment} keeps its reserve: {}", describe(&error)),
-        }
-    }
-    if bytes > 0 {
-        log::info!("{bytes} bytes reserved by nodes that are gone are given back");
-    }
-}
-
-/// Files that segments were written for. One that cannot be read is left to itself.
-fn find_files(store: &dyn SegmentStore, list: &[SegmentId]) -> BTreeSet<(Ino, u64)> {
-    let mut files = BTreeSet::new();
-    for segment in list {
-        match chunk::files_of(store, *segment) {
-            Ok(found) => files.extend(found),
-            Err(error) => log::warn!("segment {segment} cannot be cleaned: {}", describe(&error)),
-        }
-    }
-    files
-}
-
-/// Copies for the cleaner, if that leaves room for others.
-fn copy_extents(
-    shell: &Shell,
-    segments: Vec<SegmentId>,
-    list: Vec<(Ino, chunk::Extent)>,
-) -> Vec<chunk::Copied> {
-    let bytes: u64 = list.iter().map(|(_, extent)| u64::from(extent.len())).sum();
-    let free = shell.store.space().map_or(0, |space| space.free_bytes);
-    if free < bytes + bytes / 4 {
-        log::info!("{bytes} bytes in segments that are mostly dead stay: only {free} are free");
-        return Vec::new();
-    }
-    let header = shell.volume.header();
-    let config = chunk::WriterConfig {
-        segment_len: header.segment_bytes,
-        ..chunk::WriterConfig::new(header.id.0, types::NodeId(0))
-    };
-    match chunk::copy_extents(&shell.store, config, segments, list) {
-        Ok(copies) => copies,
-        Err(error) => {
-            log::warn!("the cleaner cannot write: {}", describe(&error));
-            Vec::new()
-        }
-    }
-}
-
-/// Deletes a segment; returns whether it is gone.
-fn is_deleted(store: &dyn SegmentStore, segment: SegmentId) -> bool {
-    match store.delete(segment) {
-        Ok(()) | Err(ChunkError::Missing { .. }) => true,
-        Err(error) => {
-            log::warn!("segment {segment} stays: {}", describe(&error));
-            false
-        }
     }
 }
 
@@ -786,9 +610,6 @@ fn keep_reserve(shell: &Shell) -> bool {
 const PATIENCE_HELLO: Duration = Duration::from_secs(5);
 /// How long before its death a process's connections end, on a machine that is not too busy.
 const PATIENCE_DEATH: Duration = Duration::from_millis(50);
-/// Metadata read without a pause when files are looked for in all of it.
-const FIND_BYTES: u64 = 1 << 20;
-const FIND_PAUSE: Duration = Duration::from_millis(2);
 /// Between two looks at members that have yet to rejoin.
 const PAUSE_REJOIN: Duration = Duration::from_millis(50);
 /// Between two looks at the space left.

@@ -896,12 +896,13 @@ impl Cluster {
                         ..chunk::WriterConfig::new(VOLUME, types::NodeId(0))
                     };
                     let store: Arc<dyn SegmentStore> = Arc::new(self.store.clone());
-                    let copies = chunk::copy_extents(&store, config, segments, list).unwrap_or_default();
+                    let copies =
+                        chunk::copy_extents(&store, config, segments, list, &|| true).unwrap_or_default();
                     self.figures.extents_copied += copies.len() as u64;
                     self.with_master(|master, clock| master.extents_copied(clock, copies));
                 }
                 master::Output::TrimSegments { .. } => {}
-                master::Output::PutBack { spared } => self.put_back(&spared),
+                master::Output::PutBack { round, spared } => self.put_back(round, &spared),
                 master::Output::ListSegments => {
                     let listed = self.store.list().expect("all of them");
                     self.with_master(|master, clock| master.segments_listed(clock, &listed));

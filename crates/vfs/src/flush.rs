@@ -551,7 +551,9 @@ impl Core {
 
     /// Why newer content of `ino` could not be stored when that was last tried. Everyone who waits for it hears of it, until it can be.
     pub(crate) fn unstored(&self, ino: Ino) -> Option<FsError> {
-        self.flush_failed.get(&ino).copied().filter(|_| self.live.contains_key(&ino))
+        // What was cut off since is nobody's.
+        let is_unstored = || self.live.get(&ino).is_some_and(|live| live.dirty_bytes() > 0);
+        self.flush_failed.get(&ino).copied().filter(|_| is_unstored())
     }
 
     /// Whether newer content of any file found no room when that was last tried.

@@ -54,6 +54,11 @@ pub(crate) enum IsNew {
 }
 
 impl Core {
+    /// Whether what is done through a handle is durable when it returns.
+    pub(crate) fn is_synced(&self, handle: HandleId) -> bool {
+        self.handles.get(&handle).is_some_and(|handle| handle.sync)
+    }
+
     pub(crate) fn try_open(&mut self, ino: Ino, open: OpenMode) -> Try<Reply> {
         if open.write && self.config.read_only {
             return Err(FsError::ReadOnly.into());

@@ -221,7 +221,7 @@ impl Live {
         }
     }
 
-    /// Stores `data` at `offset` in a segment at once, without keeping it in memory.
+    /// Stores `data` at `offset` in a segment at once, without keeping it in memory: all of it, or nothing.
     pub fn write_through(
         &mut self,
         writer: &mut SegmentWriter,
@@ -231,19 +231,13 @@ impl Live {
         now: Timespec,
     ) -> Result<(), ChunkError> {
         self.unfold();
-        // Also if it is stored in part only: what was captured before does not have that.
+        // Also if it is refused: pages of many extents may have been stored anew, and what was captured before does not have that.
         self.touch(now);
         let Data::Mapped(map) = &mut self.data else { return Ok(()) };
-        let stored = append(writer, map, &mut self.deltas, ino, offset, data);
-        match stored {
-            Ok(()) => {
-                map.dirty.punch(offset..offset + data.len() as u64);
-                self.size = self.size.max(offset + data.len() as u64);
-            }
-            // The file has not grown: it must not have it when it does.
-            Err(_) => map.punch(self.size..u64::MAX, &mut self.deltas),
-        }
-        stored
+        append(writer, map, &mut self.deltas, ino, offset, data)?;
+        map.dirty.punch(offset..offset + data.len() as u64);
+        self.size = self.size.max(offset + data.len() as u64);
+        Ok(())
     }
 
     /// Sets the size. All pages from the new end on must be loaded.

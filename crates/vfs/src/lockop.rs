@@ -135,8 +135,9 @@ impl Core {
                 progress.lock = Some((request, None));
                 if let LockOp::Set { lock, .. } = op
                     && lock.kind == LockKind::Flock
+                    && !self.has_lock(&lock)
                 {
-                    // Given up before anything is taken, however it ends: another master is not to hear of it.
+                    // Given up before another kind is taken, however it ends: another master is not to hear of it.
                     self.forget_locks(lock.ino, lock.kind, lock.owner, 0, BYTE_MAX + 1);
                 }
                 self.lock_calls.insert(request, LockCall { op, is_cancelled: false });
@@ -208,6 +209,12 @@ impl Core {
             None => true,
         });
         list.push(lock);
+    }
+
+    /// Whether an owner has been granted just this; by which call does not matter.
+    fn has_lock(&self, lock: &ByteLock) -> bool {
+        let is_it = |have: &ByteLock| ByteLock { pid: lock.pid, ..*have } == *lock;
+        self.locks.get(&lock.ino).is_some_and(|list| list.iter().any(is_it))
     }
 
     /// Cuts a range out of the remembered locks of an owner.

@@ -206,11 +206,12 @@ impl Core {
     }
 
     fn try_allocate_request(&mut self, request: &Request, progress: &mut Progress) -> Try<Reply> {
-        let Request::Allocate { ino, offset, len, mode, kill_privileges } = request else {
+        let Request::Allocate { ino, offset, len, mode, handle, kill_privileges } = request else {
             return Err(FsError::Invalid.into());
         };
         self.lose_privileges(*ino, kill_privileges.as_ref(), progress)?;
         let reply = self.try_allocate((*ino, *offset, *len), *mode, progress)?;
+        progress.must_sync = self.is_synced(*handle);
         self.finish_data(*ino, reply, progress)
     }
 

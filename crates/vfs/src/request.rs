@@ -103,8 +103,15 @@ pub enum Request {
     SetXattr { ino: Ino, name: Box<[u8]>, value: Box<[u8]>, mode: XattrMode, only_owner: Option<u32> },
     /// removexattr.
     RemoveXattr { ino: Ino, name: Box<[u8]>, only_owner: Option<u32> },
-    /// fallocate: room for a range, a hole, or zeros.
-    Allocate { ino: Ino, offset: u64, len: u64, mode: AllocateMode, kill_privileges: Option<Groups> },
+    /// fallocate, through `handle`: room for a range, a hole, or zeros.
+    Allocate {
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        mode: AllocateMode,
+        handle: HandleId,
+        kill_privileges: Option<Groups>,
+    },
     /// copy_file_range, to `ino` through `handle`. NotSupported: the bytes are to be read and written.
     Copy {
         from: Ino,

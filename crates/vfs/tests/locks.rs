@@ -132,6 +132,29 @@ fn a_flock_that_waits_to_be_converted_is_not_told_to_a_new_master() {
     assert!(matches!(lock_asked(&messages), Some((_, LockOp::Set { wait: true, .. }))), "it waits on");
 }
 
+/// Goal: who asks for the flock that it has keeps it, whatever becomes of the master. Method: a shared one is asked for twice; the master dies before
+/// the second answer.
+#[test]
+fn a_flock_that_is_asked_for_again_is_told_to_a_new_master() {
+    let mut core = member();
+    let lock = ByteLock { exclusive: false, ..LOCK };
+    let set = |core: &mut Core, id, pid| {
+        let request = Request::SetLock { lock: ByteLock { pid, ..lock }, handle: HandleId(1), wait: true };
+        assert!(core.submit(CLOCK, RequestId(id), request).is_none());
+        lock_asked(&outcome(core).0).unwrap().0
+    };
+    let request = set(&mut core, 1, 1);
+    core.handle_message(CLOCK, FromMaster::Locked { request, error: None, conflict: None });
+    set(&mut core, 2, 2);
+    common::change_master(&mut core);
+    let (messages, _) = outcome(&mut core);
+    let told = messages.iter().find_map(|message| match message {
+        ToMaster::Reassert { part: ReassertPart::Locks { list }, .. } => Some(list.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(vec![lock]), "{messages:?}");
+}
+
 #[test]
 fn the_last_close_gives_up_each_kind_of_lock() {
     let mut core = member();

@@ -204,28 +204,43 @@ fn a_page_read_between_two_writes_is_taken_back_by_the_second() {
 fn a_hole_stays_when_pages_are_written_back() {
     let mut rig = Rig::new();
     let (ino, mode) = (rig.file, AllocateMode::PunchHole);
-    let reply =
-        rig.ask(Request::Allocate { ino, offset: 100, len: PAGE as u64, mode, kill_privileges: None });
+    let reply = rig.ask(Request::Allocate {
+        ino,
+        offset: 100,
+        len: PAGE as u64,
+        mode,
+        handle: rig.handle,
+        kill_privileges: None,
+    });
     let shield = reply.shield().expect("it may be mapped");
     rig.write(Via::WriteBack, 0, &[b's'; PAGE]);
     let content = rig.read();
     assert!(content[..100] == [b's'; 100] && content[100..PAGE + 100].iter().all(|byte| *byte == 0));
     rig.core.lower_shield(CLOCK, shield);
     rig.ask(Request::Release { ino, handle: rig.handle, flock: None });
-    let reply = rig.ask(Request::Allocate { ino, offset: 0, len: 10, mode, kill_privileges: None });
+    let reply = rig.ask(Request::Allocate {
+        ino,
+        offset: 0,
+        len: 10,
+        mode,
+        handle: rig.handle,
+        kill_privileges: None,
+    });
     assert_eq!(reply.shield(), None, "nobody can have stored to it");
 }
 
-/// Goal: when a copy is answered the kernel drops the pages that it touches; nobody else can have stored to them. Method: copies to parts of pages,
-/// by the only one who may map the file and with another.
+/// Goal: when a copy is answered the kernel drops the pages that it touches; nobody can have stored to them. Method: copies to parts of pages, through
+/// a descriptor that cannot be mapped, with and without another that can.
 #[test]
-fn parts_of_pages_are_shared_where_nobody_else_maps_them() {
+fn parts_of_pages_are_shared_where_nobody_maps_them() {
     let mut rig = Rig::new();
     rig.ask_slowly(Request::Fsync { ino: rig.file });
     let Reply::Created(entry, opened) = rig.ask(create("g")) else { panic!("created") };
     let (from, ino) = (rig.file, entry.attr.ino);
     rig.ask(Request::Release { ino, handle: opened.handle, flock: None });
-    let [own, other] = [(); 2].map(|()| rig.open(ino));
+    let open = OpenMode { write: true, ..OpenMode::default() };
+    let Reply::Opened(own) = rig.ask(Request::Open { ino, open }) else { panic!("opened") };
+    let (own, other) = (own.handle, rig.open(ino));
     let copy = |rig: &mut Rig, offset: u64, len: u64| {
         let copy =
             Request::Copy { from, from_offset: 0, ino, offset, len, handle: own, kill_privileges: None };

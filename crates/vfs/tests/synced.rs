@@ -11,7 +11,7 @@ use chunk::MemStore;
 use common::{CLOCK, create, reserved, root_acquired, welcome};
 use obs::Metrics;
 use types::Ino;
-use vfs::{Config, Core, Keep, Output, Reply, Request, RequestId};
+use vfs::{AllocateMode, Config, Core, Keep, OpenMode, Output, Reply, Request, RequestId};
 use wire::{FromMaster, ToMaster};
 
 /// A member that holds the root in EX.
@@ -55,5 +55,30 @@ fn what_waited_for_the_disk_is_not_kept_by_the_kernel() {
         let Some(Reply::Created(entry, _)) = made else { panic!("answered {made:?}") };
         assert_eq!(entry.keep_name != Keep::No, keeps);
         assert_eq!(entry.keep_attr != Keep::No, keeps);
+    }
+}
+
+/// Goal: room made through a descriptor with O_SYNC is durable when it returns, as what is written through it. Method: fallocate of a file opened with and
+/// without.
+#[test]
+fn room_made_through_a_synced_descriptor_waits_for_the_disk() {
+    for sync in [false, true] {
+        let mut core = member(Config::default());
+        let Some(Reply::Created(entry, _)) = core.submit(CLOCK, RequestId(2), create("f")) else {
+            panic!("the root is held in EX");
+        };
+        let (ino, mode) = (entry.attr.ino, AllocateMode::Extend);
+        let open = OpenMode { write: true, sync, ..OpenMode::default() };
+        let Some(Reply::Opened(opened)) = core.submit(CLOCK, RequestId(2), Request::Open { ino, open })
+        else {
+            panic!("it is known");
+        };
+        run(&mut core);
+        let handle = opened.handle;
+        let allocate = Request::Allocate { ino, offset: 0, len: 9000, mode, handle, kill_privileges: None };
+        let at_once = core.submit(CLOCK, RequestId(2), allocate);
+        assert_eq!(at_once.is_none(), sync, "{at_once:?}");
+        let done = at_once.or_else(|| run(&mut core).pop());
+        assert!(matches!(done, Some(Reply::Done)), "answered {done:?}");
     }
 }

@@ -431,6 +431,7 @@ fn room_holes_and_zeros() {
             offset: 1,
             len: 2,
             mode: expected,
+            handle: vfs::HandleId(4),
             kill_privileges: Some(vec![100]),
         };
         assert_asks(fallocate(mode), request, Shape::Plain);

@@ -151,6 +151,13 @@ impl Granted {
         before.is_some_and(|(_, have)| have.end > lock.end)
     }
 
+    /// Whether an owner has all of `lock` as one that is just as exclusive.
+    pub fn has(&self, node: NodeId, lock: &ByteLock) -> bool {
+        let locks = self.owners.get(&(lock.kind, (node, lock.owner)));
+        let before = locks.and_then(|locks| locks.range(..=lock.start).next_back());
+        before.is_some_and(|(_, have)| have.end >= lock.end && have.exclusive == lock.exclusive)
+    }
+
     /// Cuts the range of `lock` out of what its owner has.
     pub fn cut(&mut self, node: NodeId, lock: &ByteLock) {
         let key = (lock.kind, (node, lock.owner));

@@ -93,6 +93,9 @@ impl Model {
 
     fn set(&mut self, node: NodeId, request: u64, lock: ByteLock, wait: bool) -> Outcome {
         if lock.kind == LockKind::Flock {
+            if self.granted.iter().any(|have| *have == (node, lock)) {
+                return Outcome::Granted;
+            }
             self.cut(node, &lock);
         }
         let is_turn = !wait || !self.is_kept_back(node, &lock, self.waiting.len());

@@ -146,9 +146,9 @@ impl Cluster {
     }
 
     /// Of nodes that are gone: what their fsyncs logged goes into segments.
-    pub(super) fn put_back(&mut self, spared: &[meta::SegmentRange]) {
-        let keys = master::put_back(&*self.engine, &self.store, spared).unwrap_or_default();
-        self.with_master(|master, clock| master.were_put_back(clock, keys));
+    pub(super) fn put_back(&mut self, round: u64, spared: &[meta::SegmentRange]) {
+        let keys = master::put_back(&*self.engine, &self.store, spared, &|| true).unwrap_or_default();
+        self.with_master(|master, clock| master.were_put_back(clock, round, keys));
     }
 
     /// Power fails: all processes are gone, and the stores lose or tear what was not synced. A master opens the

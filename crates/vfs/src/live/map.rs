@@ -134,7 +134,7 @@ impl FileMap {
     }
 }
 
-/// Appends to the writer's segment and maps what was stored. Runs never cross a page of extents.
+/// Appends to the writer's segment and maps what was stored: all of it, or nothing. Runs never cross a page of extents.
 pub(super) fn append(
     writer: &mut SegmentWriter,
     map: &mut FileMap,
@@ -143,17 +143,25 @@ pub(super) fn append(
     offset: u64,
     data: &[u8],
 ) -> Result<(), ChunkError> {
-    let mut done = 0usize;
-    while done < data.len() {
-        let at = offset + done as u64;
-        let room = (Body::PAGE_SPAN - at % Body::PAGE_SPAN) as usize;
-        let len = room.min(data.len() - done);
-        compact(writer, map, deltas, ino, at / Body::PAGE_SPAN)?;
-        for extent in writer.append(ino, at, &[&data[done..done + len]])? {
-            map.insert(extent, deltas);
-        }
-        done += len;
+    let end = offset + data.len() as u64;
+    // First, so that what may have to be taken back is the last that was appended.
+    for page in pages_of(&(offset..end)) {
+        compact(writer, map, deltas, ino, page)?;
     }
+    let (mut at, mut stored) = (offset, Vec::new());
+    while at < end {
+        let part_end = end.min((at / Body::PAGE_SPAN + 1) * Body::PAGE_SPAN);
+        let part = &data[(at - offset) as usize..(part_end - offset) as usize];
+        match writer.append(ino, at, &[part]) {
+            Ok(extents) => stored.extend(extents),
+            Err(error) => {
+                writer.take_back(&stored);
+                return Err(error);
+            }
+        }
+        at = part_end;
+    }
+    stored.into_iter().for_each(|extent| map.insert(extent, deltas));
     Ok(())
 }
 
