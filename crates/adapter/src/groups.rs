@@ -15,6 +15,11 @@ pub(crate) fn acts_as_owner(thread: u32, owners: impl FnOnce() -> Option<(u32, u
     has_any(CAP_CHOWN | CAP_FOWNER, thread, owners)
 }
 
+/// Whether a sticky directory does not keep such a thread from a file of these owners.
+pub(crate) fn passes_sticky(thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
+    has_any(CAP_FOWNER, thread, owners)
+}
+
 /// Whether such a thread may set the setgid bit of a file of a group that it is not in.
 pub(crate) fn keeps_setgid(thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
     has_any(CAP_FSETID, thread, owners)

@@ -101,13 +101,18 @@ fn try_translate<'a>(
             let spec = make_spec(header, FileKind::Directory, mode, umask);
             (Request::Make { parent: ino, name: bytes(name), spec }, Shape::Plain)
         }
-        Operation::Unlink { name } => (Request::Unlink { parent: ino, name: bytes(name) }, Shape::Plain),
-        Operation::Rmdir { name } => (Request::Rmdir { parent: ino, name: bytes(name) }, Shape::Plain),
+        Operation::Unlink { name } => {
+            (Request::Unlink { parent: ino, name: bytes(name), bound: bound(header) }, Shape::Plain)
+        }
+        Operation::Rmdir { name } => {
+            (Request::Rmdir { parent: ino, name: bytes(name), bound: bound(header) }, Shape::Plain)
+        }
         Operation::Rename { name, new_parent, new_name, flags } => {
             let mode = rename_mode(flags)?;
             let (name, new_name) = (bytes(name), bytes(new_name));
             let new_parent = Ino(new_parent);
-            (Request::Rename { parent: ino, name, new_parent, new_name, mode }, Shape::Plain)
+            let bound = bound(header);
+            (Request::Rename { parent: ino, name, new_parent, new_name, mode, bound }, Shape::Plain)
         }
         Operation::Link { ino: linked, new_name } => {
             (Request::Link { ino: Ino(linked), parent: ino, name: bytes(new_name) }, Shape::Plain)
@@ -416,6 +421,11 @@ fn write_call<'a>(
         end: by_pages.then_some(end),
         refusal_cuts: past_pages.then_some(MayCut { end, fh, owner }),
     }
+}
+
+/// Whom sticky directories bind: everybody but root, until it is known what he may.
+fn bound(header: &InHeader) -> Option<u32> {
+    (header.uid != ROOT).then_some(header.uid)
 }
 
 fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {

@@ -152,6 +152,14 @@ impl<D: Driver + 'static> Handler for Server<D> {
         {
             *only_owner = None;
         }
+        if let Translated::Ask(request, _) = &mut translated
+            && let Some(uid) = request.bound().and_then(|bound| *bound)
+            && let Some(ino) = driver.with_core(|core, _| core.binds(request, uid))
+            && groups::passes_sticky(call.pid(), || driver.with_core(|core, _| core.owners(ino)))
+            && let Some(bound) = request.bound()
+        {
+            *bound = None;
+        }
         if let Some((ino, groups)) = translated.sets_gid() {
             let owners = || driver.with_core(|core, _| core.owners(ino));
             match groups::keeps_setgid(call.pid(), owners) {

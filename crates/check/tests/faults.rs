@@ -333,7 +333,7 @@ fn a_repair_that_is_not_begun_says_why() {
 #[test]
 fn an_orphan_is_reclaimed_with_its_wide_pages() {
     let volume = Volume::new();
-    volume.run(&meta::Op::Unlink { parent: SUB, name: name(b"paged"), open_here: true });
+    volume.run(&meta::Op::Unlink { parent: SUB, name: name(b"paged"), open_here: true, bound: None });
     let mut wide = chunk::ExtentMap::new();
     for key in [0, 3].map(|page| Key::ExtentPage(PAGED, page)) {
         for extent in volume.read::<chunk::ExtentMap>(key).iter() {

@@ -171,15 +171,15 @@ impl Actor {
             }
             Rename(path, new) => {
                 let ((parent, name), (new_parent, new_name)) = (parent(path)?, parent(new)?);
-                Request::Rename { parent, name, new_parent, new_name, mode: RenameMode::Replace }
+                Request::Rename { parent, name, new_parent, new_name, mode: RenameMode::Replace, bound: None }
             }
             Unlink(path) => {
                 let (parent, name) = parent(path)?;
-                Request::Unlink { parent, name }
+                Request::Unlink { parent, name, bound: None }
             }
             Rmdir(path) => {
                 let (parent, name) = parent(path)?;
-                Request::Rmdir { parent, name }
+                Request::Rmdir { parent, name, bound: None }
             }
             _ => return Some(None),
         }))

@@ -173,6 +173,7 @@ fn who_gave_a_directory_up_for_a_rename_is_not_alone_in_it_before_that_is_done()
         mode: meta::ops::RenameMode::Replace,
         target_open_here: false,
         meant: Ino(0),
+        bound: None,
     };
     let mut outputs = ship(&mut rig, B, 1, rename);
     let mut made = 0;

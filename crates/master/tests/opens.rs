@@ -45,7 +45,16 @@ fn who_removes_what_it_has_not_heard_of_may_have_it_open() {
             &mut rig,
             B,
             1,
-            Op::Rename { parent, name: old, new_parent, new_name, mode, target_open_here, meant: Ino(0) },
+            Op::Rename {
+                parent,
+                name: old,
+                new_parent,
+                new_name,
+                mode,
+                target_open_here,
+                meant: Ino(0),
+                bound: None,
+            },
         );
         let forget = told.iter().find_map(|output| match output {
             Output::Send { peer: A, message: FromMaster::Forget { seq, .. } } => Some(*seq),
@@ -55,7 +64,8 @@ fn who_removes_what_it_has_not_heard_of_may_have_it_open() {
         if is_heard {
             rig.tell(A, forgotten.clone());
         }
-        let mut outputs = ship(&mut rig, A, 3, Op::Unlink { parent, name: name(b"f"), open_here: false });
+        let mut outputs =
+            ship(&mut rig, A, 3, Op::Unlink { parent, name: name(b"f"), open_here: false, bound: None });
         if !is_heard {
             outputs.extend(rig.tell(A, forgotten));
         }

@@ -60,8 +60,8 @@ impl Asked {
             | Request::Make { parent, name, .. }
             | Request::Create { parent, name, .. }
             | Request::Link { parent, name, .. } => Self::Name(*parent, named(name)),
-            Request::Unlink { parent, name } => Self::Removal(*parent, named(name)),
-            Request::Rmdir { parent, name } => Self::DirectoryRemoval(*parent, named(name)),
+            Request::Unlink { parent, name, .. } => Self::Removal(*parent, named(name)),
+            Request::Rmdir { parent, name, .. } => Self::DirectoryRemoval(*parent, named(name)),
             Request::Rename { parent, name, new_parent, new_name, .. } => {
                 Self::Move((*parent, named(name)), (*new_parent, named(new_name)))
             }
@@ -91,8 +91,11 @@ pub struct Pending {
 /// The same removal or rename, for a second try.
 pub fn second_try(request: &Request) -> Option<Request> {
     match request {
-        Request::Rmdir { parent, name } => Some(Request::Rmdir { parent: *parent, name: name.clone() }),
-        Request::Rename { parent, name, new_parent, new_name, mode } => Some(Request::Rename {
+        Request::Rmdir { parent, name, bound } => {
+            Some(Request::Rmdir { parent: *parent, name: name.clone(), bound: *bound })
+        }
+        Request::Rename { parent, name, new_parent, new_name, mode, bound } => Some(Request::Rename {
+            bound: *bound,
             parent: *parent,
             name: name.clone(),
             new_parent: *new_parent,
@@ -241,8 +244,8 @@ impl Kernel {
 
     /// What it asks once more when that was refused as stale, having forgotten what it had under the name that is removed or replaced.
     pub fn asks_again(&mut self, request: &Request) {
-        if let Request::Rmdir { parent, name } | Request::Rename { new_parent: parent, new_name: name, .. } =
-            request
+        if let Request::Rmdir { parent, name, .. }
+        | Request::Rename { new_parent: parent, new_name: name, .. } = request
         {
             let key = (*parent, name.to_vec());
             self.names.remove(&key);

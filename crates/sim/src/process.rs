@@ -538,7 +538,8 @@ impl Process {
             Some(_) => Ok(()),
         };
         self.announce(|own| drop_name(own, dir, &name));
-        let found = self.done(Request::Unlink { parent: Ino(dir), name: name.clone().into() }).await;
+        let found =
+            self.done(Request::Unlink { parent: Ino(dir), name: name.clone().into(), bound: None }).await;
         self.expect("unlink", found, expected);
         self.settle(found.is_ok());
         if found.is_ok() {
@@ -566,7 +567,8 @@ impl Process {
                 own.files.remove(&ino);
             }
         });
-        let found = self.done(Request::Rmdir { parent: Ino(dir), name: name.clone().into() }).await;
+        let found =
+            self.done(Request::Rmdir { parent: Ino(dir), name: name.clone().into(), bound: None }).await;
         self.expect("rmdir", found, expected);
         self.settle(found.is_ok());
         if found.is_ok() {
@@ -608,6 +610,7 @@ impl Process {
             new_parent: Ino(to),
             new_name: new_name.clone().into(),
             mode: RenameMode::Replace,
+            bound: None,
         };
         let found = self.done(request).await;
         if !found.is_err_and(|error| self.may_refuse(&error)) {

@@ -284,7 +284,7 @@ impl Runner {
             Some(ino) if self.model.files[&ino].kind == FileKind::Directory => Err(FsError::IsDirectory),
             Some(_) => Ok(()),
         };
-        let found = self.done(node, Request::Unlink { parent: Ino(dir), name: name.into() });
+        let found = self.done(node, Request::Unlink { parent: Ino(dir), name: name.into(), bound: None });
         if found.is_ok()
             && let Some(ino) = target
         {
@@ -322,7 +322,7 @@ impl Runner {
             Some(ino) if !self.model.files[&ino].entries.is_empty() => Err(FsError::NotEmpty),
             Some(_) => Ok(()),
         };
-        let found = self.done(node, Request::Rmdir { parent: Ino(dir), name: name.into() });
+        let found = self.done(node, Request::Rmdir { parent: Ino(dir), name: name.into(), bound: None });
         if found.is_ok()
             && let Some(ino) = target
         {
@@ -376,6 +376,7 @@ impl Runner {
             new_parent: Ino(to),
             new_name: new_name.clone().into(),
             mode: RenameMode::Replace,
+            bound: None,
         };
         let mut found = self.done(node, request);
         // Which of two refusals comes first is the kernel's affair: it checks ancestors before it asks.

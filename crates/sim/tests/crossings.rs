@@ -86,7 +86,7 @@ fn inode_with_tokens_of_its_own_is_not_changed_while_an_operation_on_it_is_at_th
         assert!(matches!(link, Reply::Entry(_)));
         assert!(matches!(lookup(&mut cluster, 1, Ino::ROOT, b"d"), Reply::Entry(_)));
         assert!(matches!(lookup(&mut cluster, 1, dir, b"none"), Reply::NoEntry(_)));
-        let unlink = cluster.submit(0, Request::Unlink { parent: dir, name: b"b"[..].into() });
+        let unlink = cluster.submit(0, Request::Unlink { parent: dir, name: b"b"[..].into(), bound: None });
         let set = AttrSet { mode: Some(0o600), ..AttrSet::default() };
         let chmod = cluster.submit(0, Request::SetAttr { ino, set, size: None });
         assert!(matches!(cluster.wait(0, unlink), Reply::Done));
@@ -121,7 +121,7 @@ fn open_on_another_node_keeps_an_inode_whose_last_name_its_holder_removes() {
         let opened = cluster.call(1, Request::Open { ino, open: OpenMode::default() });
         assert!(matches!(opened, Reply::Opened(_)), "seed {seed}: {opened:?}");
         for name in [b"a", b"b"] {
-            let done = cluster.call(0, Request::Unlink { parent: dir, name: name[..].into() });
+            let done = cluster.call(0, Request::Unlink { parent: dir, name: name[..].into(), bound: None });
             assert!(matches!(done, Reply::Done));
         }
         match cluster.call(1, Request::Read { ino, offset: 0, len: 100, noatime: false, direct: false }) {
@@ -156,9 +156,16 @@ fn file_stays_for_the_node_that_removes_its_name_at_the_master() {
         let name = b"a"[..].into();
         let removal = if is_renamed_over {
             let mode = RenameMode::Replace;
-            Request::Rename { parent: dir, name: b"b"[..].into(), new_parent: dir, new_name: name, mode }
+            Request::Rename {
+                parent: dir,
+                name: b"b"[..].into(),
+                new_parent: dir,
+                new_name: name,
+                mode,
+                bound: None,
+            }
         } else {
-            Request::Unlink { parent: dir, name }
+            Request::Unlink { parent: dir, name, bound: None }
         };
         assert!(matches!(cluster.call(0, removal), Reply::Done));
         cluster.quiesce();
@@ -409,7 +416,7 @@ fn content_of_an_orphan_outlives_its_writer_on_the_nodes_that_have_it_open() {
             0,
             Request::Write { ino, offset: 0, data, append: false, direct: false, kill_privileges: None },
         );
-        let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into() };
+        let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into(), bound: None };
         assert!(matches!(cluster.call(remover, unlink), Reply::Done));
         cluster.call(0, Request::Release { ino, handle: writer, flock: None });
         if seed % 2 == 0 {
@@ -451,6 +458,7 @@ fn a_name_that_another_node_gives_waits_for_the_content() {
                     new_parent: dir,
                     new_name: b"cur"[..].into(),
                     mode: RenameMode::Replace,
+                    bound: None,
                 }
             };
             assert!(!matches!(cluster.call(1, named), Reply::Error(_)));
@@ -508,7 +516,7 @@ fn renames_that_cross_do_not_wait_for_each_other() {
         let mode = if seed % 2 == 0 { RenameMode::Replace } else { RenameMode::Exchange };
         let renames = [(0, b"x", b"y"), (1, b"y", b"x")].map(|(node, name, new_name)| {
             let (name, new_name) = (name[..].into(), new_name[..].into());
-            let request = Request::Rename { parent: dir, name, new_parent: dir, new_name, mode };
+            let request = Request::Rename { parent: dir, name, new_parent: dir, new_name, mode, bound: None };
             (node, cluster.submit(node, request))
         });
         for (node, id) in renames {

@@ -70,7 +70,9 @@ impl Generator {
             0..24 => self.create(tree),
             24..32 => Op::Link { ino: self.any(tree), parent: self.dir(tree), name: self.name() },
             32..41 => self.unlink(tree, node),
-            41..45 => Op::Rmdir { parent: self.dir(tree), name: self.name(), meant: Ino(0) },
+            41..45 => {
+                Op::Rmdir { parent: self.dir(tree), name: self.name(), meant: Ino(0), bound: self.owner() }
+            }
             45..65 => self.rename(tree, node),
             65..71 => Op::SetAttr { ino: self.any(tree), set: self.attr_set() },
             71..79 => self.xattr(tree),
@@ -115,7 +117,7 @@ impl Generator {
     fn unlink(&mut self, tree: &Tree, node: NodeId) -> Op {
         let (parent, name) = (self.dir(tree), self.name());
         let open_here = is_open(tree, parent, &name, node);
-        Op::Unlink { parent, name, open_here }
+        Op::Unlink { parent, name, open_here, bound: self.owner() }
     }
 
     fn rename(&mut self, tree: &Tree, node: NodeId) -> Op {
@@ -125,7 +127,8 @@ impl Generator {
         let modes = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
         let mode = *self.pick(&modes);
         let target_open_here = is_open(tree, new_parent, &new_name, node);
-        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant: Ino(0) }
+        let bound = self.owner();
+        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant: Ino(0), bound }
     }
 
     fn attr_set(&mut self) -> AttrSet {

@@ -355,6 +355,22 @@ impl Core {
         self.owners(ino).is_some_and(|(owner, _)| owner == uid)
     }
 
+    /// What keeps a removal or a rename by somebody from being his to make, as far as is known here: an inode of somebody else's, in a sticky directory of somebody
+    /// else's; or such a directory, where the inode is not known.
+    pub fn binds(&mut self, request: &Request, uid: u32) -> Option<Ino> {
+        request.names().into_iter().find_map(|(parent, name)| {
+            let dir = self.attr_here(parent).map(|(attr, _)| attr);
+            if dir.is_some_and(|dir| dir.mode & STICKY == 0 || dir.uid == uid) {
+                return None;
+            }
+            let child = self.cached_child(parent, &name);
+            if child.is_some_and(|child| self.is_owner(child, uid)) {
+                return None;
+            }
+            Some(child.unwrap_or(parent))
+        })
+    }
+
     /// User and group of an inode, if they are known here.
     pub fn owners(&mut self, ino: Ino) -> Option<(u32, u32)> {
         if let Some((attr, _)) = self.attr_here(ino) {
@@ -666,3 +682,6 @@ const COUNT_AGE: types::Micros = types::Micros::from_millis(1000);
 const DIRECTORY_SIZE: u64 = 4096;
 /// Absent names of a directory that the kernel is let keep: some 80 bytes each here, and a call each to take them back.
 const NEGATIVES_MAX: usize = 16_384;
+
+/// linux:include/uapi/linux/stat.h
+const STICKY: u32 = 0o1000;

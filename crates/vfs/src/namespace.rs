@@ -84,10 +84,10 @@ impl Core {
             }
             Request::TmpFile { parent, spec, open } => self.try_tmpfile(*parent, spec, *open, progress),
             Request::Link { ino, parent, name } => self.try_link(*ino, *parent, name, progress),
-            Request::Unlink { parent, name } => self.try_unlink(*parent, name, progress),
-            Request::Rmdir { parent, name } => self.try_rmdir(*parent, name, progress),
-            Request::Rename { parent, name, new_parent, new_name, mode } => {
-                self.try_rename((*parent, name), (*new_parent, new_name), *mode, progress)
+            Request::Unlink { parent, name, bound } => self.try_unlink((*parent, name), *bound, progress),
+            Request::Rmdir { parent, name, bound } => self.try_rmdir((*parent, name), *bound, progress),
+            Request::Rename { parent, name, new_parent, new_name, mode, bound } => {
+                self.try_rename((*parent, name), (*new_parent, new_name), *mode, *bound, progress)
             }
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime, direct } => {
@@ -133,6 +133,7 @@ impl Core {
         (parent, name): (Ino, &[u8]),
         (new_parent, new_name): (Ino, &[u8]),
         mode: RenameMode,
+        bound: Option<u32>,
         progress: &mut Progress,
     ) -> Try<Reply> {
         let (name, new_name) = (checked(name)?, checked(new_name)?);
@@ -153,7 +154,7 @@ impl Core {
         }
         let target_open_here = self.child_is_open(new_parent, &new_name);
         let meant = progress.meant;
-        let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant };
+        let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound };
         let reply = self.run_as_meant(&op, OperationKind::Rename, progress)?;
         if progress.ship.is_none() {
             self.note_renamed(&op);
@@ -186,9 +187,14 @@ impl Core {
         are_noted
     }
 
-    fn try_rmdir(&mut self, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+    fn try_rmdir(
+        &mut self,
+        (parent, name): (Ino, &[u8]),
+        bound: Option<u32>,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         let name = checked(name)?;
-        let op = Op::Rmdir { parent, name, meant: progress.meant };
+        let op = Op::Rmdir { parent, name, meant: progress.meant, bound };
         self.run_as_meant(&op, OperationKind::Rmdir, progress)?;
         if let Op::Rmdir { parent, name, .. } = &op {
             self.known.clear_seat(*parent, name);
@@ -317,10 +323,15 @@ impl Core {
         self.finish_dir(Reply::Entry(entry), progress)
     }
 
-    fn try_unlink(&mut self, parent: Ino, name: &[u8], progress: &mut Progress) -> Try<Reply> {
+    fn try_unlink(
+        &mut self,
+        (parent, name): (Ino, &[u8]),
+        bound: Option<u32>,
+        progress: &mut Progress,
+    ) -> Try<Reply> {
         let name = checked(name)?;
         let open_here = self.child_is_open(parent, &name);
-        let op = Op::Unlink { parent, name, open_here };
+        let op = Op::Unlink { parent, name, open_here, bound };
         let reply = self.run_op(&op, OperationKind::Unlink, progress)?;
         if let OpReply::Removed { ino, deleted } = reply {
             let is_unused = !self.known.get(&ino).is_some_and(Known::is_open);

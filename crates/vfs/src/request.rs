@@ -63,12 +63,19 @@ pub enum Request {
     TmpFile { parent: Ino, spec: MakeSpec, open: OpenMode },
     /// link.
     Link { ino: Ino, parent: Ino, name: Box<[u8]> },
-    /// unlink.
-    Unlink { parent: Ino, name: Box<[u8]> },
-    /// rmdir.
-    Rmdir { parent: Ino, name: Box<[u8]> },
-    /// rename, renameat2.
-    Rename { parent: Ino, name: Box<[u8]>, new_parent: Ino, new_name: Box<[u8]>, mode: RenameMode },
+    /// unlink, by somebody whom sticky directories bind, or not.
+    Unlink { parent: Ino, name: Box<[u8]>, bound: Option<u32> },
+    /// rmdir, likewise.
+    Rmdir { parent: Ino, name: Box<[u8]>, bound: Option<u32> },
+    /// rename, renameat2, likewise.
+    Rename {
+        parent: Ino,
+        name: Box<[u8]>,
+        new_parent: Ino,
+        new_name: Box<[u8]>,
+        mode: RenameMode,
+        bound: Option<u32>,
+    },
     /// open.
     Open { ino: Ino, open: OpenMode },
     /// read; `noatime` with O_NOATIME, `direct` if it may be past the kernel's page cache. The answer is data, or a job to read it with.
@@ -141,14 +148,24 @@ impl Request {
             | Self::Make { parent, name, .. }
             | Self::Create { parent, name, .. }
             | Self::Link { parent, name, .. }
-            | Self::Unlink { parent, name }
-            | Self::Rmdir { parent, name } => &[(parent, name)],
+            | Self::Unlink { parent, name, .. }
+            | Self::Rmdir { parent, name, .. } => &[(parent, name)],
             Self::Rename { parent, name, new_parent, new_name, .. } => {
                 &[(parent, name), (new_parent, new_name)]
             }
             _ => &[],
         };
         list.iter().filter_map(|(parent, name)| Some((**parent, Name::new(name).ok()?))).collect()
+    }
+
+    /// Whom sticky directories bind in it.
+    pub fn bound(&mut self) -> Option<&mut Option<u32>> {
+        match self {
+            Self::Unlink { bound, .. } | Self::Rmdir { bound, .. } | Self::Rename { bound, .. } => {
+                Some(bound)
+            }
+            _ => None,
+        }
     }
 
     /// The directory within which it is made.

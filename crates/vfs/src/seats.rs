@@ -15,7 +15,7 @@ impl Core {
     /// looked up before anything is waited for: others may look at the name meanwhile.
     pub(crate) fn meant_by(&mut self, request: &Request) -> Ino {
         let (parent, name) = match request {
-            Request::Rmdir { parent, name } => (*parent, name),
+            Request::Rmdir { parent, name, .. } => (*parent, name),
             Request::Rename { new_parent, new_name, mode: RenameMode::Replace, .. } => {
                 (*new_parent, new_name)
             }

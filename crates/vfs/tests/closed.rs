@@ -199,7 +199,7 @@ fn closed_files_are_stored_together() {
 fn what_changes_while_it_waits_is_stored_as_it_is_then() {
     let mut rig = Rig::new(1 << 20);
     let files: Vec<Ino> = (0..4).map(|n| rig.put(&format!("f{n}"), 20 * KIB)).collect();
-    rig.ask(Request::Unlink { parent: Ino::ROOT, name: b"f0"[..].into() });
+    rig.ask(Request::Unlink { parent: Ino::ROOT, name: b"f0"[..].into(), bound: None });
     rig.write(files[1], 20 * KIB, 10 * KIB);
     rig.write(files[2], 50 * KIB, 10 * KIB);
     rig.core.handle_timeout(LATER);
@@ -249,7 +249,7 @@ fn only_what_is_still_closed_is_stored() {
     let mut rig = Rig::new(100 * KIB);
     for n in 0..20 {
         rig.put("gone", 20 * KIB);
-        rig.ask(Request::Unlink { parent: Ino::ROOT, name: b"gone"[..].into() });
+        rig.ask(Request::Unlink { parent: Ino::ROOT, name: b"gone"[..].into(), bound: None });
         assert_eq!(rig.stored(), 0, "round {n}");
     }
     let log = rig.put("log", 10 * KIB);

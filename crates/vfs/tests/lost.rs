@@ -301,9 +301,14 @@ fn older_content_on_its_way_does_not_stand_for_what_finds_no_room() {
         let (parent, new_parent) = (Ino::ROOT, Ino::ROOT);
         let (name, new_name) = (b"f"[..].into(), b"g"[..].into());
         let asked = match is_rename {
-            true => {
-                Request::Rename { parent, name, new_parent, new_name, mode: meta::ops::RenameMode::Replace }
-            }
+            true => Request::Rename {
+                parent,
+                name,
+                new_parent,
+                new_name,
+                mode: meta::ops::RenameMode::Replace,
+                bound: None,
+            },
             false => Request::Fsync { ino },
         };
         let asked = rig.submit(asked);
@@ -489,6 +494,7 @@ fn what_is_lost_after_the_last_close_is_given_no_name_unsaid() {
         new_parent: Ino::ROOT,
         new_name: b"cur"[..].into(),
         mode: meta::ops::RenameMode::Replace,
+        bound: None,
     };
     assert_eq!(done(rig.ask(rename())), Err(FsError::Io));
     assert_eq!(done(rig.ask(rename())), Ok(()), "once");
@@ -609,7 +615,7 @@ fn who_writes_does_not_wait_for_what_a_removed_file_had_stored() {
     for n in 0..24 {
         rig.write(gone, n << 20, 1024 * KIB).unwrap();
     }
-    done(rig.ask(Request::Unlink { parent: Ino::ROOT, name: b"gone"[..].into() })).unwrap();
+    done(rig.ask(Request::Unlink { parent: Ino::ROOT, name: b"gone"[..].into(), bound: None })).unwrap();
     done(rig.ask(Request::Release { ino: gone, handle, flock: None })).unwrap();
     // The disk is found to be so slow that what is stored already is too much.
     rig.now = rig.now + Micros(100_000_000);
@@ -740,7 +746,8 @@ fn what_a_sync_made_durable_is_logged_a_few_files_at_a_time() {
     let mut steps = vec![rig.core.synced(rig.clock(), job, plan.run(&rig.store))];
     rig.run();
     rig.write(files[4].0, 200 * KIB as u64, 10 * KIB).unwrap();
-    let removes = rig.submit(Request::Unlink { parent: Ino::ROOT, name: files[3].1.as_bytes().into() });
+    let removes =
+        rig.submit(Request::Unlink { parent: Ino::ROOT, name: files[3].1.as_bytes().into(), bound: None });
     while steps.last() == Some(&Dealt::InPart) {
         assert!(rig.reply(waits).is_none(), "not all is logged");
         steps.push(rig.core.log_synced(rig.clock(), job));

@@ -23,7 +23,7 @@ fn what_is_closed_between_masters_is_told_to_the_next() {
         panic!("the root is held")
     };
     let (ino, handle) = (entry.attr.ino, opened.handle);
-    let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into() };
+    let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into(), bound: None };
     assert!(matches!(core.submit(CLOCK, RequestId(2), unlink), Some(Reply::Done)));
     assert!(core.submit(CLOCK, RequestId(3), Request::Fsync { ino: Ino::ROOT }).is_none());
     let (_, said) = run(&mut core);
@@ -78,7 +78,7 @@ fn an_open_that_waits_for_a_removal_stays_told() {
     let open = Request::Open { ino: file, open: OpenMode::default() };
     assert!(core.submit(CLOCK, RequestId(2), open).is_none());
     let request = wanted(&mut core);
-    let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into() };
+    let unlink = Request::Unlink { parent: Ino::ROOT, name: b"f"[..].into(), bound: None };
     assert!(core.submit(CLOCK, RequestId(3), unlink).is_none());
     let (_, said) = run(&mut core);
     let ship = said.iter().find_map(|message| match message {

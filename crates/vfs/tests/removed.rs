@@ -28,7 +28,7 @@ fn nothing_is_logged_of_a_directory_that_is_being_removed() {
             assert_eq!(core.held_mode(ResourceId::dir(Ino::ROOT)), LockMode::Nl);
         }
 
-        let remove = Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into() };
+        let remove = Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into(), bound: None };
         assert!(core.submit(LATER, RequestId(3), remove).is_none());
         let said = run(&mut core);
         let is_removal = |message: &ToMaster| matches!(message, ToMaster::Ship { op: Op::Rmdir { .. }, .. });
@@ -48,7 +48,7 @@ fn nothing_is_logged_of_a_directory_that_is_being_removed() {
 #[test]
 fn nothing_is_made_in_a_directory_that_is_being_removed() {
     let mut core = holder();
-    let remove = Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into() };
+    let remove = Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into(), bound: None };
     assert!(core.submit(LATER, RequestId(3), remove).is_none());
     run(&mut core);
     let (kind, target) = (FileKind::Directory, Box::default());
@@ -78,7 +78,7 @@ fn what_the_log_alone_removed_is_told_when_it_is_asked_for() {
     let Some(Reply::Entry(entry)) = core.submit(CLOCK, RequestId(2), make) else { panic!("made") };
     core.handle_timeout(LATER);
     run(&mut core);
-    let remove = Request::Rmdir { parent: Ino::ROOT, name: b"x"[..].into() };
+    let remove = Request::Rmdir { parent: Ino::ROOT, name: b"x"[..].into(), bound: None };
     assert!(matches!(core.submit(LATER, RequestId(3), remove), Some(Reply::Done)));
     assert_eq!(run(&mut core), []);
     let list = vec![(ResourceId::dir(entry.attr.ino), LockMode::Nl)];
@@ -160,13 +160,14 @@ fn run(core: &mut Core) -> Vec<ToMaster> {
 fn a_removal_says_which_directory_the_kernel_has() {
     let mut core = holder();
     revoke(&mut core, Ino::ROOT);
-    let remove = || Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into() };
+    let remove = || Request::Rmdir { parent: Ino::ROOT, name: b"d"[..].into(), bound: None };
     let rename = || Request::Rename {
         parent: Ino::ROOT,
         name: b"y"[..].into(),
         new_parent: Ino::ROOT,
         new_name: b"d"[..].into(),
         mode: RenameMode::Replace,
+        bound: None,
     };
     for (id, (first, second)) in [(10, (remove(), remove())), (20, (rename(), rename()))] {
         assert_eq!(meant(&mut core, id, first, Err(FsError::Stale)), DIR, "as the kernel was told");

@@ -59,12 +59,12 @@ fn names() {
     );
     assert_asks(
         Operation::Unlink { name: os("a") },
-        Request::Unlink { parent: PARENT, name: boxed("a") },
+        Request::Unlink { parent: PARENT, name: boxed("a"), bound: Some(1000) },
         plain,
     );
     assert_asks(
         Operation::Rmdir { name: os("a") },
-        Request::Rmdir { parent: PARENT, name: boxed("a") },
+        Request::Rmdir { parent: PARENT, name: boxed("a"), bound: Some(1000) },
         plain,
     );
     assert_asks(
@@ -142,6 +142,7 @@ fn renaming() {
         new_parent: Ino(9),
         new_name: boxed("b"),
         mode,
+        bound: Some(1000),
     };
     assert_asks(rename(0), request(RenameMode::Replace), Shape::Plain);
     assert_asks(rename(1), request(RenameMode::NoReplace), Shape::Plain);
@@ -431,7 +432,7 @@ fn room_holes_and_zeros() {
             offset: 1,
             len: 2,
             mode: expected,
-            handle: vfs::HandleId(4),
+            handle: vfs::HandleId(2),
             kill_privileges: Some(vec![100]),
         };
         assert_asks(fallocate(mode), request, Shape::Plain);

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::lab::{Lab, Mount, as_user};
 
@@ -158,4 +160,50 @@ fn access_lists_and_setgid_are_judged_by_what_the_file_is_now() {
     for mount in [a, b] {
         mount.unmount(&lab);
     }
+}
+
+/// Goal: in a sticky directory nobody removes what somebody else has put in the place of his own file, on another node, since his kernel looked. Method: a user
+/// removes one name on one node, again and again, by unlink and by moving it away; root gives him that name on the other, takes it for itself and sees whether it has
+/// kept it.
+#[test]
+fn what_another_node_puts_into_a_sticky_directory_is_not_removed_for_what_was_there() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let dir = a.path("sticky");
+    fs::create_dir(&dir).expect("made");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).expect("set");
+    let (name, there) = (dir.join("f"), b.path("sticky/f"));
+    let is_over = AtomicBool::new(false);
+    let (mut kept, mut removed) = (0, 0);
+    std::thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            as_user(BEFORE, || {
+                let mut done = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    done += usize::from(fs::remove_file(&name).is_ok());
+                    done += usize::from(fs::rename(&name, dir.join("away")).is_ok());
+                }
+                done
+            })
+        });
+        let until = Instant::now() + Duration::from_secs(6);
+        while Instant::now() < until {
+            let new = b.path("sticky/new");
+            fs::write(&new, "his").expect("made");
+            chown(&new, Some(BEFORE), Some(BEFORE)).expect("given");
+            fs::rename(&new, &there).expect("moved");
+            fs::write(&new, "root's").expect("made");
+            fs::rename(&new, &there).expect("moved");
+            std::thread::sleep(Duration::from_millis(1));
+            match fs::symlink_metadata(&there) {
+                Ok(found) => kept += usize::from(found.uid() == 0),
+                Err(_) => removed += 1,
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let done = user.join().expect("it returns");
+        println!("root kept its file {kept} times and lost it {removed} times; the user removed {done}");
+        assert!(done > 0, "the user may remove his own");
+    });
+    assert!(kept > 0 && removed == 0, "root's file was removed {removed} times, and stayed {kept} times");
 }

@@ -174,9 +174,10 @@ fn operations(ino: Ino, key: &[u8], value: &[u8]) -> Vec<Op> {
             mode: RenameMode::Replace,
             target_open_here: false,
             meant: Ino(0),
+            bound: None,
         });
-        list.push(Op::Rmdir { parent: Ino::ROOT, name: name(b"moved"), meant: Ino(0) });
-        list.push(Op::Unlink { parent: Ino::ROOT, name: name(b"moved"), open_here: false });
+        list.push(Op::Rmdir { parent: Ino::ROOT, name: name(b"moved"), meant: Ino(0), bound: None });
+        list.push(Op::Unlink { parent: Ino::ROOT, name: name(b"moved"), open_here: false, bound: None });
     }
     list
 }

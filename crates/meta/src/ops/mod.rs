@@ -60,6 +60,9 @@ pub enum Op {
         name: Name,
         /// Whether the sender has the inode of that name open.
         open_here: bool,
+        /// Who asks, if a sticky directory binds him: then what somebody else has under this name by now is not removed in a
+        /// stranger's directory ([`FsError::NotPermitted`]).
+        bound: Option<u32>,
     },
     /// rmdir: removes an empty directory.
     Rmdir {
@@ -70,6 +73,8 @@ pub enum Op {
         /// The directory that the sender's kernel has under this name and takes for removed, 0 if not known: while that is
         /// there, another one is not removed in its place ([`FsError::Stale`]).
         meant: Ino,
+        /// As with `Unlink`.
+        bound: Option<u32>,
     },
     /// rename and renameat2.
     Rename {
@@ -88,6 +93,8 @@ pub enum Op {
         /// The directory that the sender's kernel has under the new name and takes for replaced, as with `Rmdir`; 0 if not
         /// known, or none, and with all other modes than [`RenameMode::Replace`].
         meant: Ino,
+        /// As with `Unlink`, of both names.
+        bound: Option<u32>,
     },
     /// chmod, chown, utimensat. Not truncation, which is a change of content.
     SetAttr {
@@ -151,9 +158,9 @@ pub enum Op {
 codec_enum!(Op, "operation", {
     1 => Create { parent, name, new, split },
     2 => Link { ino, parent, name },
-    3 => Unlink { parent, name, open_here },
-    4 => Rmdir { parent, name, meant },
-    5 => Rename { parent, name, new_parent, new_name, mode, target_open_here, meant },
+    3 => Unlink { parent, name, open_here, bound },
+    4 => Rmdir { parent, name, meant, bound },
+    5 => Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound },
     6 => SetAttr { ino, set },
     7 => SetXattr { ino, name, value, mode, only_owner },
     8 => RemoveXattr { ino, name, only_owner },
@@ -307,12 +314,15 @@ impl Op {
                 create::plan(view, context, *parent, name, new, *split)
             }
             Self::Link { ino, parent, name } => link::plan(view, context, *ino, *parent, name),
-            Self::Unlink { parent, name, open_here } => {
-                unlink::plan(view, context, *parent, name, *open_here)
+            Self::Unlink { parent, name, open_here, bound } => {
+                unlink::plan(view, context, (*parent, name), *open_here, *bound)
             }
-            Self::Rmdir { parent, name, meant } => rmdir::plan(view, context, *parent, name, *meant),
-            Self::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant } => {
-                let names = rename::Names { parent: *parent, name, new_parent: *new_parent, new_name };
+            Self::Rmdir { parent, name, meant, bound } => {
+                rmdir::plan(view, context, (*parent, name), *meant, *bound)
+            }
+            Self::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound } => {
+                let (parent, new_parent, bound) = (*parent, *new_parent, *bound);
+                let names = rename::Names { parent, name, new_parent, new_name, bound };
                 let target = rename::Target { open_here: *target_open_here, meant: *meant };
                 rename::plan(view, context, &names, *mode, target)
             }

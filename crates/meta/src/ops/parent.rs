@@ -2,6 +2,7 @@
 
 use types::{Ino, LockMode, Name, Timespec};
 
+use super::subject::Subject;
 use crate::change::Change;
 use crate::cookie::Cookie;
 use crate::error::FsError;
@@ -27,6 +28,17 @@ impl Parent {
             return Err(FsError::NotFound.into());
         }
         Ok(Self { ino, inode })
+    }
+
+    /// Refuses to take a name from `child` if only who owns that, or this directory, may, and whoever is `bound` owns neither. The kernel of whoever asked
+    /// has looked, but at what was there before.
+    pub(super) fn check_sticky(&self, child: &Subject, bound: Option<u32>) -> Result<(), FsError> {
+        let dir = &self.inode.attr;
+        let is_others = |by: u32| by != dir.uid && by != child.inode.attr.uid;
+        match dir.mode & MODE_STICKY != 0 && bound.is_some_and(is_others) {
+            true => Err(FsError::NotPermitted),
+            false => Ok(()),
+        }
     }
 
     /// Stamps a change of the entries.
@@ -68,3 +80,5 @@ pub(super) fn free_cookie(view: &impl View, dir: Ino, name: &Name) -> Result<Coo
 
 /// No limit that anyone reaches; keeps the sum in its type.
 const SUBDIRECTORY_LINKS_MAX: u32 = u32::MAX - 1;
+/// linux:include/uapi/linux/stat.h
+const MODE_STICKY: u32 = 0o1000;

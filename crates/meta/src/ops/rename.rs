@@ -18,6 +18,8 @@ pub(super) struct Names<'a> {
     pub(super) name: &'a Name,
     pub(super) new_parent: Ino,
     pub(super) new_name: &'a Name,
+    /// Who asks, if sticky directories bind him.
+    pub(super) bound: Option<u32>,
 }
 
 /// What the sender has under the new name.
@@ -99,6 +101,7 @@ impl<V: View> Move<'_, V> {
         }
         let (cookie, replaced) = (target.cookie, target.entry.ino);
         let child = Subject::of_entry(self.view, self.names.new_parent, cookie, target.entry)?;
+        self.parents.of_new_name().check_sticky(&child, self.names.bound)?;
         let Removal { changes, .. } = if child.is_directory() {
             let removal = removal::remove_directory(self.view, self.context, child)?;
             self.parents.of_new_name().remove_subdirectory();
@@ -117,12 +120,13 @@ impl<V: View> Move<'_, V> {
         removed: Vec<Change>,
         replaced: Option<Ino>,
     ) -> Result<Plan, ViewError> {
-        let Names { parent, name, new_parent, new_name } = *self.names;
+        let Names { parent, name, new_parent, new_name, bound } = *self.names;
         let ino = source.entry.ino;
         if is_directory(&source.entry) {
             self.parents.move_subdirectory()?;
         }
         let subject = Subject::of_entry(self.view, parent, source.cookie, source.entry)?;
+        self.parents.old.check_sticky(&subject, bound)?;
         self.parents.check_trees(&[&subject])?;
         let mut changes = vec![Change::DeleteEntry { parent, cookie: source.cookie, name: name.clone() }];
         changes.extend(removed);
@@ -134,7 +138,7 @@ impl<V: View> Move<'_, V> {
 
     /// Swaps two entries' inodes.
     fn exchange(mut self, source: Found, target: Found) -> Result<Plan, ViewError> {
-        let Names { parent, name, new_parent, new_name } = *self.names;
+        let Names { parent, name, new_parent, new_name, bound } = *self.names;
         self.check_no_cycle(&source.entry)?;
         self.check_no_cycle_back(&target.entry)?;
         let (ino, replaced) = (source.entry.ino, target.entry.ino);
@@ -149,6 +153,8 @@ impl<V: View> Move<'_, V> {
         let (old_cookie, new_cookie) = (source.cookie, target.cookie);
         let source = Subject::of_entry(self.view, parent, old_cookie, source.entry)?;
         let target = Subject::of_entry(self.view, new_parent, new_cookie, target.entry)?;
+        self.parents.old.check_sticky(&source, bound)?;
+        self.parents.of_new_name().check_sticky(&target, bound)?;
         self.parents.check_trees(&[&source, &target])?;
         let mut changes = self.put_under(source, new_parent, new_cookie, new_name);
         changes.extend(self.put_under(target, parent, old_cookie, name));

@@ -15,9 +15,9 @@ use crate::view::{Lookup, View, ViewError};
 pub(super) fn plan(
     view: &impl View,
     context: &OpContext,
-    parent: Ino,
-    name: &Name,
+    (parent, name): (Ino, &Name),
     open_here: bool,
+    bound: Option<u32>,
 ) -> Result<Plan, ViewError> {
     let mut dir = Parent::load(view, parent, LockMode::Ex)?;
     let Lookup::Found { cookie, entry } = view.lookup(parent, name, LockMode::Ex)? else {
@@ -27,6 +27,7 @@ pub(super) fn plan(
         return Err(FsError::IsDirectory.into());
     }
     let child = Subject::of_entry(view, parent, cookie, entry)?;
+    dir.check_sticky(&child, bound)?;
     let ino = child.ino;
     let Removal { changes: removed, deleted } = removal::remove_link(view, context, child, open_here)?;
     dir.touch(context.now);

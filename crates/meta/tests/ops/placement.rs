@@ -53,6 +53,7 @@ fn what_cannot_be_covered_stays() {
         mode: meta::ops::RenameMode::Replace,
         target_open_here: false,
         meant: Ino(0),
+        bound: None,
     });
     assert_eq!(volume.changes(&merge(11)).len(), 4, "a rename makes it known");
     assert_eq!(volume.plan(&merge(77)), Err(FsError::NotFound));

@@ -1,4 +1,4 @@
-use meta::ops::RenameMode;
+use meta::ops::{AttrSet, RenameMode};
 use meta::{Change, FileKind, FsError, Op, OpReply};
 use types::{Ino, ResourceId};
 
@@ -15,6 +15,7 @@ fn rename(dir: u64, text: &str, new_dir: u64, new_text: &str, mode: RenameMode) 
         mode,
         target_open_here: false,
         meant: Ino(0),
+        bound: None,
     }
 }
 
@@ -177,9 +178,16 @@ fn refusals() {
 fn another_directory_than_the_one_that_is_meant_is_not_replaced() {
     let volume = volume();
     let meant = |op: Op, ino| match op {
-        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, .. } => {
-            Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant: Ino(ino) }
-        }
+        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, .. } => Op::Rename {
+            parent,
+            name,
+            new_parent,
+            new_name,
+            mode,
+            target_open_here,
+            meant: Ino(ino),
+            bound: None,
+        },
         other => other,
     };
     let over_e = replace(10, "s", 1, "e");
@@ -188,4 +196,48 @@ fn another_directory_than_the_one_that_is_meant_is_not_replaced() {
     assert_eq!(volume.plan(&meant(replace(10, "s", 1, "x"), 10)), Err(FsError::Stale), "nothing is there");
     assert_eq!(volume.plan(&meant(replace(10, "y", 1, "e"), 10)), Err(FsError::NotFound), "nothing is moved");
     assert_eq!(volume.changes(&meant(over_e.clone(), 99)), volume.changes(&over_e), "that is gone");
+}
+
+/// Goal: names in a sticky directory are taken from what somebody owns by him, or by the owner of the directory, alone, whatever the kernel of whoever asks had
+/// there. Method: each operation with each of its inodes somebody else's, by a stranger and by both owners, and without the bit.
+#[test]
+fn a_sticky_directory_keeps_what_strangers_own() {
+    const STRANGER: u32 = 71;
+    const OWNER: u32 = 72;
+    let own = |ino, uid, mode| {
+        let set = AttrSet { uid: Some(uid), mode: Some(mode), ..AttrSet::default() };
+        Op::SetAttr { ino: Ino(ino), set }
+    };
+    // `/d/f`, `/d/g` and `/d/s/` in the directory, `/a` and `/e/` outside.
+    let volume = |bit: u32| {
+        let volume =
+            volume().with(file(10, "f", 14)).with(file(10, "g", 15)).with(own(10, OWNER, 0o777 | bit));
+        [1, 11, 12].into_iter().fold(volume, |volume, ino| volume.with(own(ino, STRANGER, 0o777)))
+    };
+    let by = |op: &Op, uid| {
+        let mut op = op.clone();
+        let (Op::Unlink { bound, .. } | Op::Rmdir { bound, .. } | Op::Rename { bound, .. }) = &mut op else {
+            panic!("no removal")
+        };
+        *bound = uid;
+        op
+    };
+    let exchange = |from, to| rename(1, from, 10, to, RenameMode::Exchange);
+    let rmdir = Op::Rmdir { parent: Ino(10), name: name("s"), meant: Ino(0), bound: None };
+    let (over, out) = (replace(1, "a", 10, "f"), rename(10, "f", 1, "b", RenameMode::NoReplace));
+    let mine = [13, 14, 15];
+    for op in [unlink(10, "f"), rmdir, over, out, exchange("a", "f"), exchange("e", "s")] {
+        let plan = |bit: u32, uid| volume(bit).plan(&by(&op, uid)).map(drop);
+        assert_eq!(plan(0o1000, Some(STRANGER)), Err(FsError::NotPermitted), "{op:?}");
+        for (bit, uid) in [(0, Some(STRANGER)), (0o1000, Some(OWNER)), (0o1000, None)] {
+            assert_eq!(plan(bit, uid), Ok(()), "{op:?} {uid:?}");
+        }
+        let owned = mine.iter().fold(volume(0o1000), |volume, ino| volume.with(own(*ino, STRANGER, 0o777)));
+        assert_eq!(owned.plan(&by(&op, Some(STRANGER))).map(drop), Ok(()), "{op:?}");
+    }
+    let both = by(&replace(10, "f", 10, "g"), Some(STRANGER));
+    for theirs in [14, 15] {
+        let volume = volume(0o1000).with(own(29 - theirs, STRANGER, 0o777));
+        assert_eq!(volume.plan(&both).map(drop), Err(FsError::NotPermitted), "{theirs}");
+    }
 }

@@ -4,7 +4,7 @@ use types::{Ino, NodeId, ResourceId};
 use crate::support::*;
 
 fn rmdir(text: &str) -> Op {
-    Op::Rmdir { parent: Ino::ROOT, name: name(text), meant: Ino(0) }
+    Op::Rmdir { parent: Ino::ROOT, name: name(text), meant: Ino(0), bound: None }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn refusals() {
 #[test]
 fn another_directory_than_the_one_that_is_meant_stays() {
     let mut volume = Volume::new().with(mkdir(1, "d", 10)).with(mkdir(1, "aside", 11));
-    let meant = |text, ino| Op::Rmdir { parent: Ino::ROOT, name: name(text), meant: Ino(ino) };
+    let meant = |text, ino| Op::Rmdir { parent: Ino::ROOT, name: name(text), meant: Ino(ino), bound: None };
     assert_eq!(volume.plan(&meant("d", 11)), Err(FsError::Stale));
     assert_eq!(volume.plan(&meant("x", 11)), Err(FsError::NotFound), "nothing is removed");
     assert_eq!(volume.changes(&meant("d", 10)), volume.changes(&rmdir("d")));

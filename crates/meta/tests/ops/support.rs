@@ -137,7 +137,7 @@ pub fn link(ino: u64, dir: u64, text: &str) -> Op {
 }
 
 pub fn unlink(dir: u64, text: &str) -> Op {
-    Op::Unlink { parent: Ino(dir), name: name(text), open_here: false }
+    Op::Unlink { parent: Ino(dir), name: name(text), open_here: false, bound: None }
 }
 
 /// Attributes of something made now by [`new_inode`]'s owner in `parent`.

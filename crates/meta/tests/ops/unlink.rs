@@ -32,7 +32,7 @@ fn an_uncovered_inode_needs_its_own_rights() {
 fn an_open_inode_becomes_an_orphan_with_its_holders() {
     let mut volume = Volume::new().with(file(1, "a", 10));
     volume.holders = vec![NodeId(9), NODE, NodeId(2)];
-    let op = Op::Unlink { parent: ROOT, name: name("a"), open_here: true };
+    let op = Op::Unlink { parent: ROOT, name: name("a"), open_here: true, bound: None };
     let inode = volume.inode(Ino(10));
     let mut orphan = stamped(inode.clone()).attr;
     (orphan.nlink, orphan.parent) = (0, Ino(0));
@@ -51,7 +51,7 @@ fn an_open_inode_becomes_an_orphan_with_its_holders() {
 #[test]
 fn an_orphan_of_an_uncovered_inode_leaves_its_content_and_its_writer_alone() {
     let volume = Volume::new().with(file(1, "a", 10)).with(split(10));
-    let op = Op::Unlink { parent: ROOT, name: name("a"), open_here: true };
+    let op = Op::Unlink { parent: ROOT, name: name("a"), open_here: true, bound: None };
     assert_eq!(volume.ex_rights(&op), [ResourceId::dir(ROOT), ResourceId::attr(Ino(10))]);
 }
 

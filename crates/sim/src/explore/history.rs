@@ -366,10 +366,10 @@ fn perform(tree: &mut Tree, node: NodeId, call: &Call, made: u64) -> Outcome {
             }
         }
         Call::Unlink { dir, name: old } => {
-            told(op(Op::Unlink { parent: Ino(*dir), name: name(old), open_here: false }))
+            told(op(Op::Unlink { parent: Ino(*dir), name: name(old), open_here: false, bound: None }))
         }
         Call::Rmdir { dir, name: old } => {
-            told(op(Op::Rmdir { parent: Ino(*dir), name: name(old), meant: Ino(0) }))
+            told(op(Op::Rmdir { parent: Ino(*dir), name: name(old), meant: Ino(0), bound: None }))
         }
         Call::Rename { dir, name: old, to, new_name } => told(op(Op::Rename {
             parent: Ino(*dir),
@@ -379,6 +379,7 @@ fn perform(tree: &mut Tree, node: NodeId, call: &Call, made: u64) -> Outcome {
             mode: RenameMode::Replace,
             target_open_here: false,
             meant: Ino(0),
+            bound: None,
         })),
         Call::Link { ino, dir, name: new } => {
             told(op(Op::Link { ino: Ino(*ino), parent: Ino(*dir), name: name(new) }))

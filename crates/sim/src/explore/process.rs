@@ -355,12 +355,12 @@ fn begin_change(step: Step, places: &Places) -> Begin {
         }
         Step::Unlink(dir, name) => {
             let dir = places.dir(dir);
-            let request = Request::Unlink { parent: Ino(dir), name: name.as_bytes().into() };
+            let request = Request::Unlink { parent: Ino(dir), name: name.as_bytes().into(), bound: None };
             Begin::Asked(Call::Unlink { dir, name: bytes(name) }, request)
         }
         Step::Rmdir(dir, name) => {
             let dir = places.dir(dir);
-            let request = Request::Rmdir { parent: Ino(dir), name: name.as_bytes().into() };
+            let request = Request::Rmdir { parent: Ino(dir), name: name.as_bytes().into(), bound: None };
             Begin::Asked(Call::Rmdir { dir, name: bytes(name) }, request)
         }
         Step::Rename(dir, name, to, new_name) => {
@@ -371,6 +371,7 @@ fn begin_change(step: Step, places: &Places) -> Begin {
                 new_parent: Ino(to),
                 new_name: new_name.as_bytes().into(),
                 mode: RenameMode::Replace,
+                bound: None,
             };
             Begin::Asked(Call::Rename { dir, name: bytes(name), to, new_name: bytes(new_name) }, request)
         }

@@ -84,7 +84,7 @@ impl Process {
 
     async fn remove_shared_directory(&self, dir: u64, name: &[u8]) {
         let begun = self.begin_shared(dir, name, Some(Seen::Absent));
-        match self.call(Request::Rmdir { parent: Ino(dir), name: name.into() }).await {
+        match self.call(Request::Rmdir { parent: Ino(dir), name: name.into(), bound: None }).await {
             Reply::Done => {
                 self.end_shared(begun, Some(Seen::Present), Some(Seen::Absent));
                 self.kernel(|k| k.removed_directory(Ino(dir), name));

@@ -136,7 +136,7 @@ impl Process {
 
     pub(super) async fn unlink_shared(&self, dir: u64, name: &[u8]) -> Reply {
         let begun = self.begin_shared(dir, name, Some(Seen::Absent));
-        let reply = self.call(Request::Unlink { parent: Ino(dir), name: name.into() }).await;
+        let reply = self.call(Request::Unlink { parent: Ino(dir), name: name.into(), bound: None }).await;
         match &reply {
             Reply::Done => self.end_shared(begun, Some(Seen::Present), Some(Seen::Absent)),
             Reply::Error(FsError::NotFound) => self.end_shared(begun, Some(Seen::Absent), None),
@@ -157,6 +157,7 @@ impl Process {
             new_parent: Ino(to),
             new_name: new_name.into(),
             mode,
+            bound: None,
         };
         let reply = self.call(rename).await;
         match &reply {

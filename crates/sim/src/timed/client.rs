@@ -85,7 +85,7 @@ impl Client {
     /// Removes a file's name.
     pub async fn unlink(&self, dir: u64, name: &[u8]) -> Result<(), FsError> {
         self.lookup(dir, name).await?;
-        let request = Request::Unlink { parent: Ino(dir), name: name.into() };
+        let request = Request::Unlink { parent: Ino(dir), name: name.into(), bound: None };
         self.call(request, |kernel, reply| match reply {
             Reply::Done => {
                 kernel.changed(Ino(dir), name);

@@ -167,10 +167,11 @@ impl Tree {
             Op::Create { parent, name, new, .. } => self.create(*parent, name.as_bytes(), new, now),
             Op::CreateOrphan { parent, new } => self.create_unnamed(*parent, new, context),
             Op::Link { ino, parent, name } => self.link(*ino, *parent, name.as_bytes(), now),
-            Op::Unlink { parent, name, .. } => self.unlink(*parent, name.as_bytes(), now),
-            Op::Rmdir { parent, name, .. } => self.rmdir(*parent, name.as_bytes(), now),
-            Op::Rename { parent, name, new_parent, new_name, mode, .. } => {
-                self.rename((*parent, name.as_bytes()), (*new_parent, new_name.as_bytes()), *mode, now)
+            Op::Unlink { parent, name, bound, .. } => self.unlink(*parent, name.as_bytes(), *bound, now),
+            Op::Rmdir { parent, name, bound, .. } => self.rmdir(*parent, name.as_bytes(), *bound, now),
+            Op::Rename { parent, name, new_parent, new_name, mode, bound, .. } => {
+                let (from, to) = ((*parent, name.as_bytes()), (*new_parent, new_name.as_bytes()));
+                self.rename(from, to, *mode, *bound, now)
             }
             Op::SetAttr { ino, set } => self.set_attr(*ino, set, now),
             Op::SetXattr { ino, name, value, mode, only_owner } => {

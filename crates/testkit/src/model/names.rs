@@ -38,22 +38,23 @@ impl Tree {
         Ok(OpReply::Inode { ino })
     }
 
-    pub(super) fn unlink(&mut self, parent: Ino, name: &[u8], now: Timespec) -> Outcome {
+    pub(super) fn unlink(&mut self, parent: Ino, name: &[u8], bound: Option<u32>, now: Timespec) -> Outcome {
         let ino = *self.directory(parent)?.get(name).ok_or(FsError::NotFound)?;
         if self.is_directory(ino) {
             return Err(FsError::IsDirectory);
         }
+        self.check_sticky(parent, ino, bound)?;
         self.remove_name(parent, name, now);
         self.existing_mut(ino)?.ctime = now;
         Ok(OpReply::Removed { ino, deleted: self.reclaim(ino) })
     }
 
-    pub(super) fn rmdir(&mut self, parent: Ino, name: &[u8], now: Timespec) -> Outcome {
+    pub(super) fn rmdir(&mut self, parent: Ino, name: &[u8], bound: Option<u32>, now: Timespec) -> Outcome {
         let ino = *self.directory(parent)?.get(name).ok_or(FsError::NotFound)?;
-        match self.entries(ino) {
-            None => return Err(FsError::NotDirectory),
-            Some(entries) if !entries.is_empty() => return Err(FsError::NotEmpty),
-            Some(_) => {}
+        let is_empty = self.entries(ino).ok_or(FsError::NotDirectory)?.is_empty();
+        self.check_sticky(parent, ino, bound)?;
+        if !is_empty {
+            return Err(FsError::NotEmpty);
         }
         self.remove_name(parent, name, now);
         self.existing_mut(ino)?.ctime = now;
@@ -65,6 +66,7 @@ impl Tree {
         (parent, name): (Ino, &[u8]),
         (new_parent, new_name): (Ino, &[u8]),
         mode: RenameMode,
+        bound: Option<u32>,
         now: Timespec,
     ) -> Outcome {
         self.directory(parent)?;
@@ -80,6 +82,7 @@ impl Tree {
             return Err(FsError::Invalid);
         }
         let Some(target) = target else {
+            self.check_sticky(parent, ino, bound)?;
             self.move_name((parent, name), (new_parent, new_name), ino, now);
             return Ok(OpReply::Renamed { ino, replaced: Ino(0) });
         };
@@ -91,12 +94,19 @@ impl Tree {
         }
         match mode {
             RenameMode::Exchange => {
+                self.check_sticky(parent, ino, bound)?;
+                self.check_sticky(new_parent, target, bound)?;
                 self.put_name(parent, name, target, now);
                 self.put_name(new_parent, new_name, ino, now);
                 self.existing_mut(ino)?.ctime = now;
             }
             RenameMode::Replace | RenameMode::NoReplace => {
-                self.check_replaceable(ino, target)?;
+                self.check_kinds(ino, target)?;
+                self.check_sticky(new_parent, target, bound)?;
+                if self.entries(target).is_some_and(|entries| !entries.is_empty()) {
+                    return Err(FsError::NotEmpty);
+                }
+                self.check_sticky(parent, ino, bound)?;
                 self.move_name((parent, name), (new_parent, new_name), ino, now);
             }
         }
@@ -151,12 +161,22 @@ impl Tree {
         })
     }
 
-    fn check_replaceable(&self, ino: Ino, target: Ino) -> Result<(), FsError> {
-        match (self.is_directory(ino), self.entries(target)) {
-            (true, None) => Err(FsError::NotDirectory),
-            (false, Some(_)) => Err(FsError::IsDirectory),
-            (true, Some(entries)) if !entries.is_empty() => Err(FsError::NotEmpty),
-            (true, Some(_)) | (false, None) => Ok(()),
+    fn check_kinds(&self, ino: Ino, target: Ino) -> Result<(), FsError> {
+        match (self.is_directory(ino), self.is_directory(target)) {
+            (true, false) => Err(FsError::NotDirectory),
+            (false, true) => Err(FsError::IsDirectory),
+            (true, true) | (false, false) => Ok(()),
+        }
+    }
+
+    /// unlink(2), EPERM: of a sticky directory only who owns it or the file removes a name.
+    fn check_sticky(&self, dir: Ino, ino: Ino, bound: Option<u32>) -> Result<(), FsError> {
+        let (dir, node) = (self.existing(dir)?, self.existing(ino)?);
+        match bound {
+            Some(uid) if dir.mode & 0o1000 != 0 && uid != dir.uid && uid != node.uid => {
+                Err(FsError::NotPermitted)
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
