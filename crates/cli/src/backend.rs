@@ -110,7 +110,19 @@ pub enum ControlError {
 
 /// Sends `line` to the node at `socket` and returns its answer.
 pub fn ask(volume: &Volume, socket: &str, line: &str) -> Result<Json, ControlError> {
+    ask_within(volume, socket, line, PATIENCE)
+}
+
+/// As [`ask`], with a shorter wait for each part of the answer.
+pub fn ask_within(
+    volume: &Volume,
+    socket: &str,
+    line: &str,
+    patience: Duration,
+) -> Result<Json, ControlError> {
+    let silent = |source| ControlError::Silent { socket: socket.to_owned(), source };
     let mut stream = open(volume, socket, line)?;
+    stream.set_read_timeout(Some(patience.min(PATIENCE))).map_err(silent)?;
     let mut bytes = Vec::new();
     let mut limited = (&mut stream).take(ANSWER_BYTES_MAX);
     limited

@@ -16,6 +16,7 @@ mod profile;
 mod units;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -56,7 +57,7 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Mount(_) | Command::Guard(_) | Command::WatchWorker | Command::BenchWorker
     );
     if !is_apart {
-        end_with_reader();
+        end_with_reader(unable_code(&args.command));
     }
     match args.command {
         Command::Format(args) => commands::format::run(&args),
@@ -82,20 +83,34 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
     }
 }
 
-/// Whoever reads what is printed may have seen enough (`holdfast fsck ./vol | head`): then the command ends as one that SIGPIPE kills.
-fn end_with_reader() {
+/// Whoever reads what is printed may have seen enough (`holdfast fsck ./vol | head`): then the command ends as one that SIGPIPE kills. Where it cannot be
+/// printed for another reason (a full disk), nobody is told what was found out: the command could not do it.
+fn end_with_reader(unable_code: i32) {
     let other = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload().downcast_ref::<String>();
-        if text.is_some_and(|text| text.starts_with("failed printing to stdout: Broken pipe")) {
-            std::process::exit(SIGPIPE_CODE);
+        match text.and_then(|text| text.strip_prefix("failed printing to stdout: ")) {
+            Some(why) if why.starts_with("Broken pipe") => std::process::exit(SIGPIPE_CODE),
+            Some(why) => {
+                _ = writeln!(std::io::stderr(), "holdfast: standard output: {why}");
+                std::process::exit(unable_code);
+            }
+            None => other(panic),
         }
-        other(panic);
     }));
 }
 
 /// 128 and the signal, as shells have it.
 const SIGPIPE_CODE: i32 = 141;
+
+/// fsck and scrub answer that they could not with 8, plugins of Nagios, benchmarks and the doctor with 3, our other commands with 2.
+fn unable_code(command: &Command) -> i32 {
+    match command {
+        Command::Fsck(_) | Command::Scrub(_) => 8,
+        Command::Watch(_) | Command::Bench(_) | Command::Doctor(_) => 3,
+        _ => 2,
+    }
+}
 
 /// mount(8) and umount(8) answer wrong usage with 1, fsck(8) and our scrub with 16, plugins of Nagios, benchmarks and the doctor with 3, our other commands with 2.
 fn usage_code(argv: &[OsString]) -> i32 {

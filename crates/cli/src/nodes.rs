@@ -82,7 +82,9 @@ impl Companion for Nodes {
         let dir = std::fs::canonicalize(dir).map_err(|error| error.to_string())?;
         let below = dir.strip_prefix(&entry.mountpoint).map_err(|error| error.to_string())?;
         let own = OwnMount::of(&entry.source)?;
-        let there = own.0.join(below);
+        // A bind mount shows a directory of the volume, where the new node shows all of it.
+        let shown = entry.root.strip_prefix("/").unwrap_or(&entry.root);
+        let there = own.0.join(shown).join(below);
         self.known.extend(node_of(&own.0));
         self.own = Some(own);
         Ok(Some(there))

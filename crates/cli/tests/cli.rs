@@ -70,6 +70,20 @@ fn a_reader_who_has_seen_enough_is_no_failure() {
     assert_eq!(code_and_error(&output), (141, String::new()));
 }
 
+/// Goal: a verdict that cannot be printed is not lost in silence, nor taken for a defect. Method: standard output on a full disk.
+#[test]
+fn what_cannot_be_printed_is_said_to_be_so() {
+    let scratch = Scratch::new();
+    json(&holdfast(&["format", "./vol", "--json"], &scratch.0));
+    for (command, code) in [("fsck", 8), ("status", 2)] {
+        let full = fs::File::options().write(true).open("/dev/full").expect("opened");
+        let output =
+            Command::new(BINARY).args([command, "./vol"]).current_dir(&scratch.0).stdout(full).output();
+        let error = "holdfast: standard output: No space left on device (os error 28)\n".to_owned();
+        assert_eq!(code_and_error(&output.expect("the binary runs")), (code, error), "{command}");
+    }
+}
+
 #[test]
 fn format_prints_id_and_options_and_refuses_a_second_time() {
     let scratch = Scratch::new();

@@ -116,6 +116,21 @@ impl Master {
         (self.quota.version, self.quota.limits.keys().copied().collect())
     }
 
+    /// Sets the limits of an account to what `change` makes of those that it has, as [`set_limits`](Self::set_limits) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`, and of [`set_limits`](Self::set_limits).
+    pub fn change_limits(
+        &mut self,
+        clock: crate::state::Clock,
+        account: Account,
+        change: impl FnOnce(Limits) -> Result<Limits, String>,
+    ) -> Result<u64, String> {
+        let changed = change(self.quota.limits.get(&account).copied().unwrap_or_default())?;
+        self.set_limits(clock, account, changed)
+    }
+
     /// Sets the limits of an account, or takes them away. Times of grace that have begun go on. Binds every node once it has
     /// [taken](Master::limits_taken) the list of the returned number; durable soon.
     ///

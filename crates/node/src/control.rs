@@ -9,7 +9,7 @@
 //! | `waiting` | requests that wait: number, what for, age |
 //! | `scrub RATE` | of the master alone: white space now and then; what a scrub at so many bytes a second found; ends when the asker goes |
 //! | `quota` | of the master alone: `accounts`, what each uses and its limits |
-//! | `quota-set ACCOUNT H S G H S G` | of the master alone: sets limits of bytes and inodes (hard, soft, seconds of grace); white space until they bind every node |
+//! | `quota-set ACCOUNT H S G H S G` | of the master alone: sets limits of bytes and inodes (hard, soft, seconds of grace; `-` for what stays); white space until they bind every node |
 //! | `snapshot`, `record HEX` | of the master alone: all records as of one moment, or one as it is: see `snapshot.rs` |
 //! | `set NAME=on\|off ...` | sets mount options that may change, `lazysize` and `nomtime`, all or none; what they are then |
 //! | `umount` | white space at once and now and then; `clean` once unmounted (by the asker) and flushed |

@@ -42,14 +42,14 @@ fn account_json(status: &AccountStatus) -> Json {
     })
 }
 
-/// Answers `quota-set ACCOUNT` and six numbers: hard, soft and time of grace in seconds, of bytes and of inodes. White space comes until the
-/// limits bind every node.
+/// Answers `quota-set ACCOUNT` and six numbers: hard, soft and time of grace in seconds, of bytes and of inodes, `-` for what is to stay. White space
+/// comes until the limits bind every node.
 pub(crate) fn set(shell: &Shell, stream: &mut UnixStream, words: &str) -> io::Result<Json> {
-    let Some((account, limits)) = parse(words) else {
+    let Some((account, changes)) = parse(words) else {
         return Ok(json!({ "error": "no account and six numbers" }));
     };
     let Some(service) = shell.service() else { return Ok(scrub::no_master()) };
-    let version = match service.set_limits(account, limits) {
+    let version = match service.change_limits(account, |limits| changes.made_to(limits)) {
         None => return Ok(scrub::no_master()),
         Some(Err(error)) => return Ok(json!({ "error": error })),
         Some(Ok(version)) => version,
@@ -73,17 +73,58 @@ pub(crate) fn set(shell: &Shell, stream: &mut UnixStream, words: &str) -> io::Re
     )
 }
 
-fn parse(words: &str) -> Option<(Account, Limits)> {
+/// What is to become of the limits of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LimitChanges {
+    bytes: LimitChange,
+    inodes: LimitChange,
+}
+
+/// Of one limit; what is not given stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LimitChange {
+    hard: Option<u64>,
+    soft: Option<u64>,
+    grace_secs: Option<u64>,
+}
+
+impl LimitChanges {
+    fn made_to(self, limits: Limits) -> Result<Limits, String> {
+        Ok(Limits {
+            bytes: self.bytes.made_to(limits.bytes, "bytes")?,
+            inodes: self.inodes.made_to(limits.inodes, "inodes")?,
+        })
+    }
+}
+
+impl LimitChange {
+    fn made_to(self, limit: Limit, what: &str) -> Result<Limit, String> {
+        let hard = self.hard.unwrap_or(limit.hard);
+        let soft = self.soft.unwrap_or(limit.soft);
+        if hard != 0 && soft > hard {
+            return Err(format!("the soft limit on {what} is above the hard one"));
+        }
+        let known = if limit.grace_secs == 0 { GRACE_SECS } else { limit.grace_secs };
+        Ok(Limit { hard, soft, grace_secs: self.grace_secs.unwrap_or(known), ..limit })
+    }
+}
+
+fn parse(words: &str) -> Option<(Account, LimitChanges)> {
     let mut words = words.split_ascii_whitespace();
     let account: Account = words.next()?.parse().ok()?;
     let mut limit = || {
-        let mut number = || words.next()?.parse().ok();
-        Some(Limit { hard: number()?, soft: number()?, grace_secs: number()?, exceeded_since: 0 })
+        let mut number = || match words.next()? {
+            "-" => Some(None),
+            number => number.parse().ok().map(Some),
+        };
+        Some(LimitChange { hard: number()?, soft: number()?, grace_secs: number()? })
     };
-    let limits = Limits { bytes: limit()?, inodes: limit()? };
-    words.next().is_none().then_some((account, limits))
+    let changes = LimitChanges { bytes: limit()?, inodes: limit()? };
+    words.next().is_none().then_some((account, changes))
 }
 
+/// Time of grace unless another is given: a week, as with quotas elsewhere.
+const GRACE_SECS: u64 = 7 * 24 * 3600;
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_HOPE: Duration = Duration::from_secs(1);
 
@@ -93,10 +134,11 @@ mod tests {
 
     #[test]
     fn limits_are_an_account_and_six_numbers() {
-        let (account, limits) = parse("tree:7 10 9 8 1 2 3").unwrap();
+        let (account, changes) = parse("tree:7 10 9 8 1 2 -").unwrap();
         assert_eq!(account, Account::Tree(7));
-        assert_eq!((limits.bytes.hard, limits.bytes.soft, limits.bytes.grace_secs), (10, 9, 8));
-        assert_eq!((limits.inodes.hard, limits.inodes.soft, limits.inodes.grace_secs), (1, 2, 3));
+        let limit = |hard, soft, grace_secs| LimitChange { hard, soft, grace_secs };
+        assert_eq!(changes.bytes, limit(Some(10), Some(9), Some(8)));
+        assert_eq!(changes.inodes, limit(Some(1), Some(2), None));
         for bad in [
             "",
             "user:1",
@@ -107,5 +149,20 @@ mod tests {
         ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
+    }
+
+    /// Goal: what is not given stays, whoever else changes it meanwhile. Method: changes one after the other, with nothing known of the one before.
+    #[test]
+    fn what_is_not_given_stays() {
+        let made = |limits, words: &str| parse(words).unwrap().1.made_to(limits);
+        let first = made(Limits::default(), "user:1 100 - - - - -").unwrap();
+        assert_eq!((first.bytes.hard, first.bytes.grace_secs), (100, GRACE_SECS));
+        let second = made(first, "user:1 - 50 - 7 - 60").unwrap();
+        assert_eq!((second.bytes.hard, second.bytes.soft), (100, 50));
+        assert_eq!((second.inodes.hard, second.inodes.grace_secs), (7, 60));
+        assert_eq!(
+            made(second, "user:1 49 - - - - -").unwrap_err(),
+            "the soft limit on bytes is above the hard one"
+        );
     }
 }

@@ -226,9 +226,13 @@ impl Service {
         self.with_master(|master, clock| master.accounts(clock.wall))
     }
 
-    /// Sets limits; returns the number of the list of accounts that they are in. Outputs wait for [`Shell::pump`].
-    pub fn set_limits(&self, account: Account, limits: Limits) -> Option<Result<u64, String>> {
-        self.with_master(|master, clock| master.set_limits(clock, account, limits))
+    /// Changes limits; returns the number of the list of accounts that they are in. Outputs wait for [`Shell::pump`].
+    pub fn change_limits(
+        &self,
+        account: Account,
+        change: impl FnOnce(Limits) -> Result<Limits, String>,
+    ) -> Option<Result<u64, String>> {
+        self.with_master(|master, clock| master.change_limits(clock, account, change))
     }
 
     /// Whether every member has taken the list of this number, and none has credit of before a limit became lower, of whatever account.

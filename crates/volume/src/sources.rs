@@ -17,6 +17,8 @@ pub struct MountEntry {
     pub major: u32,
     /// Minor device number of the mounted file system.
     pub minor: u32,
+    /// What of it is mounted: its root, or the directory that a bind mount shows.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub mountpoint: PathBuf,
     /// Type and subtype.
@@ -90,13 +92,15 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(words.nth(2)?).ok()?;
     let (major, minor) = device.split_once(':')?;
-    let mountpoint = unescape(words.nth(1)?);
+    let root = unescape(words.next()?);
+    let mountpoint = unescape(words.next()?);
     words.find(|word| *word == b"-")?;
     let fstype = std::str::from_utf8(words.next()?).ok()?.to_owned();
     let source = unescape(words.next()?);
     Some(MountEntry {
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
+        root: root.into(),
         mountpoint: mountpoint.into(),
         fstype,
         source: source.into(),

@@ -1,6 +1,6 @@
 //! `holdfast stat`: a mount's counters, first since the mount, then per interval.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
 
 use obs::{Snapshot, Zeros};
@@ -26,9 +26,11 @@ pub fn run(args: &StatArgs) -> Result<(), Failure> {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let sample = Sample::take(&volume, &socket)?;
         let shown = render(args, &sample, last.as_ref());
-        // Whoever read this is gone: nothing is left to do.
-        if write!(std::io::stdout(), "{shown}").and_then(|()| std::io::stdout().flush()).is_err() {
-            return Ok(());
+        match write!(std::io::stdout(), "{shown}").and_then(|()| std::io::stdout().flush()) {
+            Ok(()) => {}
+            // Whoever read this is gone: nothing is left to do.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(Failure::unable(format!("standard output: {error}"))),
         }
         last = Some(sample);
         // From the time it was due, so that rounds do not drift; a late round is not made up for.

@@ -134,11 +134,14 @@ impl Watch {
 
     fn finish(mut self, deadline: Instant, progress: &mut Progress) -> Result<(), Failure> {
         let mut chunk = [0u8; 4096];
-        let mut look = Instant::now() + PAUSE_LOOK;
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let (mut look, mut problem) = (Instant::now() + PAUSE_LOOK.min(patience / 2), None);
         loop {
-            if Instant::now() >= look {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if Instant::now() >= look && !left.is_zero() {
                 look += PAUSE_LOOK;
-                progress.note(self.problem());
+                problem = self.problem(left);
+                progress.note(problem.clone());
             }
             match self.stream.read(&mut chunk) {
                 Ok(0) => break,
@@ -150,7 +153,7 @@ impl Watch {
                 Err(_) => break,
             }
             if Instant::now() >= deadline {
-                let problem = self.problem().map_or(String::new(), |problem| format!(": {problem}"));
+                let problem = problem.map_or(String::new(), |problem| format!(": {problem}"));
                 let text = format!("unmounted, but the node has not finished its flush in time{problem}");
                 return Err(Failure::unable(text));
             }
@@ -163,9 +166,9 @@ impl Watch {
 }
 
 impl Watch {
-    /// What keeps the node from ending, in its words.
-    fn problem(&self) -> Option<String> {
-        let status = backend::ask(&self.volume, &self.socket, "status").ok()?;
+    /// What keeps the node from ending, in its words, if it says so within that time.
+    fn problem(&self, patience: Duration) -> Option<String> {
+        let status = backend::ask_within(&self.volume, &self.socket, "status", patience).ok()?;
         status["problem"].as_str().map(str::to_owned)
     }
 }

@@ -272,11 +272,10 @@ fn a_soft_limit_may_be_exceeded_for_its_time_of_grace() {
     fs::remove_file(a.path(&format!("home/x{user}"))).expect("removed");
     let (said, is_good) = write();
     assert!(is_good, "{said}");
-    for wrong in
-        [vec!["user:nobody-at-all", "--bytes", "1M"], vec!["tree:a/home", "--bytes", "1M"], vec!["disk:1"]]
-    {
-        let all: Vec<&str> = ["quota", "set", "vol"].into_iter().chain(wrong).collect();
-        assert_eq!(lab.holdfast(&all).code, 1);
+    // 2^32 is no user, and not root either.
+    for wrong in ["user:nobody-at-all", "user:4294967296", "group:+1", "tree:a/home", "disk:1"] {
+        let said = lab.holdfast(&["quota", "set", "vol", wrong, "--bytes", "1M"]);
+        assert_eq!(said.code, 2, "{wrong}: {}", said.err);
     }
     let mixed = lab.holdfast(&["quota", "set", "vol", "user:1", "--bytes", "1M", "--soft-bytes", "2M"]);
     assert_eq!((mixed.code, mixed.err.contains("above the hard one")), (1, true), "{}", mixed.err);

@@ -83,44 +83,36 @@ fn shown(account: &str) -> String {
 fn set(args: &QuotaSetArgs) -> Result<(), Failure> {
     let account = account_of(&args.account)?;
     let (volume, socket) = master_of(&args.volume)?;
-    let current = asked(backend::ask(&volume, &socket, "quota"))?;
-    let found = current["accounts"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|known| known["account"] == account.as_str());
-    let now =
-        |what: &str, which: &str| found.map_or(0, |found| found["limits"][what][which].as_u64().unwrap_or(0));
     if args.grace.is_some_and(|grace| grace.as_secs() == 0) {
-        return Err(Failure::usage("--grace: a second at least".to_owned()));
+        return Err(Failure::unable("--grace: a second at least"));
     }
-    let limit = |what: &str, hard: Option<u64>, soft: Option<u64>| {
-        let hard = hard.unwrap_or_else(|| now(what, "hard"));
-        let soft = soft.unwrap_or_else(|| now(what, "soft"));
-        if hard != 0 && soft > hard {
-            return Err(Failure::usage(format!("the soft limit on {what} is above the hard one")));
-        }
-        let known = now(what, "grace_seconds");
-        let grace = args.grace.map_or(if known == 0 { GRACE_SECS } else { known }, |grace| grace.as_secs());
-        Ok(format!("{hard} {soft} {grace}"))
-    };
-    let bytes = limit("bytes", args.bytes, args.soft_bytes)?;
-    let inodes = limit("inodes", args.inodes, args.soft_inodes)?;
+    // What is not given stays as it is when the master sets the rest.
+    let word = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let grace = word(args.grace.map(|grace| grace.as_secs()));
+    let limit = |hard, soft| format!("{} {} {grace}", word(hard), word(soft));
+    let bytes = limit(args.bytes, args.soft_bytes);
+    let inodes = limit(args.inodes, args.soft_inodes);
     asked(backend::ask(&volume, &socket, &format!("quota-set {account} {bytes} {inodes}")))?;
     Ok(())
 }
 
 /// `user:NAME`, `group:NAME`, `tree:DIR`, or a number instead of a name.
 fn account_of(text: &str) -> Result<String, Failure> {
-    let unknown = || Failure::usage(format!("{text:?} is none of user:NAME, group:NAME, tree:DIR"));
+    let unknown = || Failure::unable(format!("{text:?} is none of user:NAME, group:NAME, tree:DIR"));
     let (kind, name) = text.split_once(':').ok_or_else(unknown)?;
+    // What looks names up takes these for numbers.
+    if name.starts_with(['+', '-']) {
+        return Err(unknown());
+    }
     let (kind, label) = match kind {
         "user" => (Kind::User, "user"),
         "group" => (Kind::Group, "group"),
         "tree" => (Kind::Tree, "tree"),
         _ => return Err(unknown()),
     };
-    if let Ok(number) = name.parse::<u32>() {
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A larger one is nobody's: what looks names up would cut it off, and find somebody else.
+        let number: u32 = name.parse().map_err(|_| Failure::unable(format!("there is no {label} {name}")))?;
         return Ok(format!("{label}:{number}"));
     }
     let number = match kind {
@@ -128,7 +120,7 @@ fn account_of(text: &str) -> Result<String, Failure> {
         Kind::Group => name_in("group", name, 2),
         Kind::Tree => tree_of(Path::new(name))?,
     };
-    let number = number.ok_or_else(|| Failure::usage(format!("there is no {label} {name:?}")))?;
+    let number = number.ok_or_else(|| Failure::unable(format!("there is no {label} {name:?}")))?;
     Ok(format!("{label}:{number}"))
 }
 
@@ -136,7 +128,7 @@ fn tree_of(dir: &Path) -> Result<Option<String>, Failure> {
     let mut value = [0; 16];
     match rustix::fs::lgetxattr(dir, TREE_XATTR, &mut value[..]) {
         Ok(len) => Ok(std::str::from_utf8(&value[..len]).ok().map(str::to_owned)),
-        Err(rustix::io::Errno::NODATA) => Err(Failure::usage(format!(
+        Err(rustix::io::Errno::NODATA) => Err(Failure::unable(format!(
             "{}: it is no tree; `holdfast quota tree` makes it one",
             dir.display()
         ))),
@@ -175,5 +167,3 @@ fn asked(answer: Result<Json, backend::ControlError>) -> Result<Json, Failure> {
 
 /// How the number of a tree is read and set; only root can.
 const TREE_XATTR: &str = "trusted.holdfast.tree";
-/// Time of grace unless another is given: a week, as with quotas elsewhere.
-const GRACE_SECS: u64 = 7 * 24 * 3600;

@@ -31,7 +31,7 @@ pub(super) fn run(args: &QuotaTreeArgs) -> Result<(), Failure> {
     let metadata = std::fs::symlink_metadata(&args.dir)
         .map_err(|error| Failure::problem(format!("{}: {error}", args.dir.display())))?;
     if !metadata.is_dir() {
-        return Err(Failure::usage(format!("{}: not a directory", args.dir.display())));
+        return Err(Failure::unable(format!("{}: not a directory", args.dir.display())));
     }
     let number = match args.remove {
         true => 0,
