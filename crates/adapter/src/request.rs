@@ -152,13 +152,13 @@ fn try_translate<'a>(
             (release(ino, fh, release_flags, LockOwner(lock_owner)), Shape::Plain)
         }
         Operation::Fsync { .. } | Operation::Fsyncdir { .. } => (Request::Fsync { ino }, Shape::Plain),
-        Operation::Readdir { offset, size, .. } => {
-            let sink = Box::new(DirPacker::plain(size));
-            (Request::ReadDir { ino, after: offset, plus: false, sink }, Shape::Plain)
+        Operation::Readdir { offset, size, open_flags, .. } => {
+            let (sink, noatime) = (Box::new(DirPacker::plain(size)), open_flags & linux::O_NOATIME != 0);
+            (Request::ReadDir { ino, after: offset, plus: false, noatime, sink }, Shape::Plain)
         }
-        Operation::Readdirplus { offset, size, .. } => {
-            let sink = Box::new(DirPacker::plus(size));
-            (Request::ReadDir { ino, after: offset, plus: true, sink }, Shape::Plain)
+        Operation::Readdirplus { offset, size, open_flags, .. } => {
+            let (sink, noatime) = (Box::new(DirPacker::plus(size)), open_flags & linux::O_NOATIME != 0);
+            (Request::ReadDir { ino, after: offset, plus: true, noatime, sink }, Shape::Plain)
         }
         Operation::Statfs => (Request::StatFs, Shape::Plain),
         Operation::Getxattr { name, size } => get_xattr(ino, name, size),

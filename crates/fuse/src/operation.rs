@@ -128,12 +128,14 @@ pub enum Operation<'a> {
         fh: u64,
         offset: u64,
         size: u32,
+        open_flags: u32,
     },
     /// As `Readdir`, each entry with its inode and attributes.
     Readdirplus {
         fh: u64,
         offset: u64,
         size: u32,
+        open_flags: u32,
     },
     Releasedir {
         fh: u64,

@@ -189,9 +189,13 @@ impl Actor {
     fn of_inodes(&self, act: Act) -> Option<Request> {
         let ino = |path| self.ino(path);
         Some(match act {
-            List(path) => {
-                Request::ReadDir { ino: ino(path)?, after: 0, plus: true, sink: Box::new(Names(0)) }
-            }
+            List(path) => Request::ReadDir {
+                ino: ino(path)?,
+                after: 0,
+                plus: true,
+                noatime: false,
+                sink: Box::new(Names(0)),
+            },
             Tmpfile(path) => Request::TmpFile { parent: ino(path)?, spec: spec(FileKind::File), open: WRITE },
             Open(path) => Request::Open { ino: ino(path)?, open: WRITE },
             Write(path, offset, len) => write(ino(path)?, offset, len, false),

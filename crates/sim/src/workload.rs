@@ -613,7 +613,9 @@ impl Runner {
 
     fn list(&mut self, node: usize, dir: u64) -> Outcome {
         let sink = Box::new(Listing::default());
-        let reply = self.cluster.call(node, Request::ReadDir { ino: Ino(dir), after: 0, plus: false, sink });
+        let reply = self
+            .cluster
+            .call(node, Request::ReadDir { ino: Ino(dir), after: 0, plus: false, noatime: false, sink });
         let Reply::Dir(sink) = reply else { panic!("readdir answered {reply:?}") };
         let listing = sink.into_any().downcast::<Listing>().expect("the sink is ours");
         let mut found: Vec<(Vec<u8>, u64)> =

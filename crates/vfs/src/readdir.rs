@@ -21,8 +21,10 @@ pub(crate) fn no_more(sink: &mut Box<dyn DirSink>) -> Reply {
 impl Core {
     /// The sink stays with the request until it is answered: a parked listing starts over.
     pub(crate) fn try_readdir(&mut self, request: &mut Request) -> Try<Reply> {
-        let Request::ReadDir { ino, after, plus, sink } = request else { return Err(FsError::Io.into()) };
-        let (dir, mut after, plus) = (*ino, *after, *plus);
+        let Request::ReadDir { ino, after, plus, noatime, sink } = request else {
+            return Err(FsError::Io.into());
+        };
+        let (dir, mut after, plus, noatime) = (*ino, *after, *plus, *noatime);
         self.need_dir(dir)?;
         if self.cache.dirs.get(&dir).is_some_and(|cached| cached.entries.is_empty() && !cached.is_complete())
         {
@@ -52,7 +54,7 @@ impl Core {
             for Listed { cookie, name, ino, kind, entry } in listed {
                 let Request::ReadDir { sink, .. } = request else { return Err(FsError::Io.into()) };
                 if !sink.push(name.as_bytes(), ino, kind, cookie.0, entry.as_ref()) {
-                    self.note_listing(dir);
+                    self.note_listing(dir, noatime);
                     return Ok(self.end_readdir(dir, request));
                 }
                 if let Some(entry) = entry {
@@ -66,13 +68,15 @@ impl Core {
                 is_any = true;
             }
         }
-        self.note_listing(dir);
+        self.note_listing(dir, noatime);
         Ok(self.end_readdir(dir, request))
     }
 
-    fn note_listing(&mut self, dir: Ino) {
+    fn note_listing(&mut self, dir: Ino, noatime: bool) {
         self.metrics.operations_local.add(OperationKind::Readdir, 1);
-        self.note_listed(dir);
+        if !noatime {
+            self.note_listed(dir);
+        }
     }
 
     /// Some entries behind a place, if they are here, and what is to be told of their inodes.

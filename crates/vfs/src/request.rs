@@ -98,8 +98,8 @@ pub enum Request {
     Release { ino: Ino, handle: HandleId, flock: Option<LockOwner> },
     /// fsync, fdatasync; of a file or a directory.
     Fsync { ino: Ino },
-    /// readdir; with attributes if `plus`.
-    ReadDir { ino: Ino, after: u64, plus: bool, sink: Box<dyn DirSink> },
+    /// readdir; with attributes if `plus`, `noatime` with O_NOATIME.
+    ReadDir { ino: Ino, after: u64, plus: bool, noatime: bool, sink: Box<dyn DirSink> },
     /// statfs.
     StatFs,
     /// getxattr.

@@ -49,8 +49,13 @@ impl Rig {
 
     /// The modes told of a root full of files with this one.
     fn list(&mut self, mode: u32) -> Vec<Option<u32>> {
-        let request =
-            Request::ReadDir { ino: Ino::ROOT, after: 0, plus: true, sink: Box::<Modes>::default() };
+        let request = Request::ReadDir {
+            ino: Ino::ROOT,
+            after: 0,
+            plus: true,
+            noatime: false,
+            sink: Box::<Modes>::default(),
+        };
         let mut reply = self.core.submit(self.clock, RequestId(1), request);
         while let Some(output) = self.core.poll_output() {
             match output {

@@ -16,7 +16,8 @@ use wire::{FromMaster, Grant, GrantData, ToMaster, Want};
 #[test]
 fn what_is_closed_between_masters_is_told_to_the_next() {
     let mut core = member();
-    let look = Request::ReadDir { ino: Ino::ROOT, after: 0, plus: false, sink: Box::new(Nothing) };
+    let look =
+        Request::ReadDir { ino: Ino::ROOT, after: 0, plus: false, noatime: false, sink: Box::new(Nothing) };
     assert!(core.submit(CLOCK, RequestId(0), look).is_none());
     run(&mut core);
     let Some(Reply::Created(entry, opened)) = core.submit(CLOCK, RequestId(1), create("f")) else {

@@ -95,7 +95,7 @@ fn holder() -> Core {
     let look = Request::Lookup { parent: Ino::ROOT, name: b"d"[..].into() };
     assert!(core.submit(CLOCK, RequestId(1), look).is_none());
     run(&mut core);
-    let list = Request::ReadDir { ino: DIR, after: 0, plus: false, sink: Box::new(Names) };
+    let list = Request::ReadDir { ino: DIR, after: 0, plus: false, noatime: false, sink: Box::new(Names) };
     assert!(!matches!(core.submit(CLOCK, RequestId(2), list), Some(Reply::Error(_))));
     run(&mut core);
     core

@@ -310,13 +310,15 @@ fn writes() {
 #[test]
 fn directories() {
     let dir = |request: Request| match request {
-        Request::ReadDir { ino, after, plus, sink: _ } => (ino, after, plus),
+        Request::ReadDir { ino, after, plus, noatime, sink: _ } => (ino, after, plus, noatime),
         other => panic!("became {other:?}"),
     };
-    let plain = asked(Operation::Readdir { fh: 0, offset: 6, size: 100 });
-    assert_eq!((dir(plain.0), plain.1), ((PARENT, 6, false), Shape::Plain));
-    let plus = asked(Operation::Readdirplus { fh: 0, offset: 6, size: 100 });
-    assert_eq!((dir(plus.0), plus.1), ((PARENT, 6, true), Shape::Plain));
+    for (open_flags, noatime) in [(0, false), (linux::O_NOATIME, true)] {
+        let plain = asked(Operation::Readdir { fh: 0, offset: 6, size: 100, open_flags });
+        assert_eq!((dir(plain.0), plain.1), ((PARENT, 6, false, noatime), Shape::Plain));
+        let plus = asked(Operation::Readdirplus { fh: 0, offset: 6, size: 100, open_flags });
+        assert_eq!((dir(plus.0), plus.1), ((PARENT, 6, true, noatime), Shape::Plain));
+    }
     assert_asks(Operation::Statfs, Request::StatFs, Shape::Plain);
 }
 

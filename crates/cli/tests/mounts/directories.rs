@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{RawDir, SeekFrom, seek};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, Timestamps, seek};
 
 use crate::lab::Lab;
 
@@ -32,6 +32,34 @@ fn read_from(dir: &Path, place: u64, count: usize) -> (Vec<String>, u64) {
         }
     }
     (names, behind)
+}
+
+/// Goal: who reads with O_NOATIME leaves no time behind. Method: a directory whose time of access is old is listed so, and then without.
+#[test]
+fn a_listing_without_access_times_leaves_none() {
+    let Some(lab) = Lab::new() else { return };
+    let mount = lab.mount("a");
+    let dir = mount.path("d");
+    fs::create_dir(&dir).expect("made");
+    File::create(dir.join("f")).expect("made");
+    let accessed = || fs::metadata(&dir).expect("it is there").atime();
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 1000, tv_nsec: 0 },
+        last_modification: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+    };
+    rustix::fs::utimensat(CWD, &dir, &times, AtFlags::empty()).expect("set");
+    for (flags, is_noted) in [(OFlags::NOATIME, false), (OFlags::empty(), true)] {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | flags;
+        let opened = rustix::fs::open(&dir, flags, Mode::empty()).expect("opened");
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut entries = RawDir::new(&opened, &mut buffer);
+        while entries.next().is_some() {}
+        assert_eq!(accessed() != 1000, is_noted);
+        // A listing that the kernel keeps asks nobody.
+        fs::rename(dir.join("f"), dir.join("g"))
+            .and_then(|()| fs::rename(dir.join("g"), dir.join("f")))
+            .expect("moved");
+    }
 }
 
 /// Goal: telldir and seekdir, over descriptors and mounts. Method: two mounts read the directory by turns, each going on from

@@ -137,11 +137,11 @@ impl<'a> Operation<'a> {
             }
             Opcode::Readdir => {
                 let arg: abi::ReadIn = fixed(request)?;
-                Self::Readdir { fh: arg.fh, offset: arg.offset, size: arg.size }
+                Self::Readdir { fh: arg.fh, offset: arg.offset, size: arg.size, open_flags: arg.flags }
             }
             Opcode::Readdirplus => {
                 let arg: abi::ReadIn = fixed(request)?;
-                Self::Readdirplus { fh: arg.fh, offset: arg.offset, size: arg.size }
+                Self::Readdirplus { fh: arg.fh, offset: arg.offset, size: arg.size, open_flags: arg.flags }
             }
             Opcode::Getlk => {
                 let arg: abi::LkIn = fixed(request)?;

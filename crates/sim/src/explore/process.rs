@@ -109,7 +109,7 @@ impl Process {
             Step::List(dir) => {
                 let ino = places.dir(dir);
                 let sink = Box::new(Listing::default());
-                let request = Request::ReadDir { ino: Ino(ino), after: 0, plus: false, sink };
+                let request = Request::ReadDir { ino: Ino(ino), after: 0, plus: false, noatime: false, sink };
                 Begin::Asked(Call::List { dir: ino }, request)
             }
             step @ (Step::Create(..)

@@ -147,7 +147,10 @@ impl Process {
         let (mut all, mut after) = (Vec::new(), 0);
         loop {
             let sink = Box::new(Listing::default());
-            let sink = match self.call(Request::ReadDir { ino: Ino(dir), after, plus: false, sink }).await {
+            let sink = match self
+                .call(Request::ReadDir { ino: Ino(dir), after, plus: false, noatime: false, sink })
+                .await
+            {
                 Reply::Dir(sink) => sink,
                 Reply::Error(error) => return Err(error),
                 other => self.fault(&format!("readdir answered {other:?}")),

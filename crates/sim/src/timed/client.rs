@@ -154,7 +154,7 @@ impl Client {
         let (mut count, mut after) = (0, 0);
         loop {
             let sink = Box::new(Page::default());
-            let request = Request::ReadDir { ino: Ino(dir), after, plus: true, sink };
+            let request = Request::ReadDir { ino: Ino(dir), after, plus: true, noatime: false, sink };
             let part = self
                 .call(request, |kernel, reply| match reply {
                     Reply::Dir(sink) => {
