@@ -184,6 +184,29 @@ fn walking_right_after_a_chmod_of_all_elsewhere_looks_up_few() {
     }
 }
 
+/// A walk of directories that another node has changed, and whose attributes the kernel asks for by what it has of them, brings many in one message as one does
+/// that looks names up.
+#[test]
+fn walking_after_a_chmod_of_all_elsewhere_costs_less_than_a_message_for_ten_directories() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    let tree = a.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for dir in 0..200 {
+        let sub = tree.join(format!("d{dir}"));
+        fs::create_dir(&sub).unwrap();
+        (0..100).for_each(|file| create(&sub.join(format!("f{file}"))));
+    }
+    let inodes = 1 + 200 + 200 * 100;
+    assert_eq!(walk(&b.path("tree")), inodes);
+    let changed = Command::new("chmod").args(["-R", "g+w"]).arg(&tree).status().unwrap();
+    assert!(changed.success());
+    let before = messages(&b);
+    assert_eq!(walk(&b.path("tree")), inodes);
+    let spent = messages(&b) - before;
+    assert!(spent < 20, "{spent} messages for a walk of 201 directories");
+}
+
 /// The same with a few files in each directory, made by a node that is not the master and walked by a third; and by a
 /// tool that goes by sorted names.
 #[test]

@@ -298,10 +298,10 @@ impl Core {
         if let Some(inode) = progress.glimpse_of(ino) {
             return Ok((self.visible(ino, inode), Keep::No));
         }
-        let want = match self.tokens.held(ResourceId::dir(ino)) {
-            LockMode::Nl => Want::Attr { ino },
-            LockMode::Pr | LockMode::Ex => Want::Directory { ino },
-        };
+        // The master gives all of a directory: who is known to ask for one may be on a walk.
+        let is_dir =
+            self.tokens.held(ResourceId::dir(ino)) != LockMode::Nl || self.cache.parents.contains_key(&ino);
+        let want = if is_dir { Want::Directory { ino } } else { Want::Attr { ino } };
         Err(Step::Wait(self.want(want)))
     }
 
