@@ -36,7 +36,8 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}: {failure}", name.unwrap_or("holdfast"));
+            // A terminal that was hung up takes nothing.
+            _ = writeln!(std::io::stderr(), "{}: {failure}", name.unwrap_or("holdfast"));
             ExitCode::from(failure.code)
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct Socket {
 impl Socket {
     /// Listens at `path`; whoever may enter its directory may ask.
     pub fn open(path: &Path, ask: Ask) -> io::Result<Self> {
-        if let Some(parent) = path.parent() {
+        if let Some(parent) = directory_of(path) {
             make_dir(parent)?;
             // Left by watches that were killed. One that is just about to listen refuses too, but its process lives.
             for old in watches_in(parent).into_iter().filter(|old| !has_process(old) && is_abandoned(old)) {
@@ -172,6 +172,11 @@ fn is_abandoned(path: &Path) -> bool {
 fn has_process(path: &Path) -> bool {
     let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
     name.strip_prefix("watch-").is_some_and(|id| Path::new("/proc").join(id).exists())
+}
+
+/// Of a bare name it is the current directory, which [`Path::parent`] has as "".
+fn directory_of(path: &Path) -> Option<&Path> {
+    path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 fn make_dir(dir: &Path) -> io::Result<()> {

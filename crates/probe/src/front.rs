@@ -165,9 +165,7 @@ impl Prepared {
             eprintln!("holdfast: metrics at http://{at}/metrics");
         }
         self.follow_worker(options, settings, worker)?;
-        self.run.show_end();
-        self.run.plot(settings.plot.as_deref())?;
-        Ok(self.run.ended())
+        self.run.show_all(settings.plot.as_deref())
     }
 
     /// Has the worker sample until the run is over.
@@ -238,9 +236,7 @@ pub fn replay(path: &Path, output: Output, plot: Option<&Path>) -> Result<Ended,
         };
         run.apply(&event)?;
     }
-    run.show_end();
-    run.plot(plot)?;
-    Ok(run.ended())
+    run.show_all(plot)
 }
 
 fn parse_bytes(line: &[u8], number: usize, targets: usize) -> Result<Event, EventError> {
@@ -337,9 +333,9 @@ impl Run {
                 redrawn = Instant::now();
                 self.watch.pass(self.now_ns());
                 self.flush()?;
-                self.show_table();
+                self.show_table()?;
             }
-            self.tell_alarms();
+            self.tell_alarms()?;
         }
     }
 
@@ -366,14 +362,14 @@ impl Run {
         self.watch.handle_event(event);
         if self.output == Output::Lines {
             if let Event::End { target, .. } = event {
-                self.print(&(lines::sample(&self.watch, *target) + "\n"));
+                self.print(&(lines::sample(&self.watch, *target) + "\n"))?;
             }
             let notices = self.watch.notices()[self.notices_told..].to_vec();
             self.notices_told += notices.len();
             for (target, text) in notices {
                 let label = target
                     .map_or_else(String::new, |target| self.watch.targets()[target].label.clone() + ": ");
-                self.print(&(lines::remark(&self.watch, &format!("note: {label}{text}")) + "\n"));
+                self.print(&(lines::remark(&self.watch, &format!("note: {label}{text}")) + "\n"))?;
             }
         }
         Ok(())
@@ -396,26 +392,28 @@ impl Run {
     }
 
     /// Each illness once, when it begins.
-    fn tell_alarms(&mut self) {
+    fn tell_alarms(&mut self) -> Result<(), WatchError> {
         if self.output != Output::Lines {
-            return;
+            return Ok(());
         }
         for index in 0..self.told_ill.len() {
             let is_ill = self.watch.condition(index).is_alarm();
             if is_ill && !self.told_ill[index] {
                 let alarm = lines::remark(&self.watch, &table::alarm(&self.watch, index));
-                self.print(&(alarm + "\n"));
+                self.print(&(alarm + "\n"))?;
             }
             self.told_ill[index] = is_ill;
         }
+        Ok(())
     }
 
-    fn show_table(&mut self) {
-        if self.output == Output::Table {
-            // Home, the table with the rest of each line cleared, then what is below it.
-            let text = table::table(&self.watch).replace('\n', "\x1b[K\n");
-            self.print(&format!("\x1b[H{text}\x1b[J"));
+    fn show_table(&mut self) -> Result<(), WatchError> {
+        if self.output != Output::Table {
+            return Ok(());
         }
+        // Home, the table with the rest of each line cleared, then what is below it.
+        let text = table::table(&self.watch).replace('\n', "\x1b[K\n");
+        self.print(&format!("\x1b[H{text}\x1b[J"))
     }
 
     /// The figures stay as they are at this moment.
@@ -424,11 +422,18 @@ impl Run {
         self.flush()
     }
 
-    fn show_end(&mut self) {
+    /// What cannot be printed can be drawn all the same.
+    fn show_all(&mut self, plot: Option<&Path>) -> Result<Ended, WatchError> {
+        let shown = self.show_end();
+        self.plot(plot)?;
+        shown.map(|()| self.ended())
+    }
+
+    fn show_end(&mut self) -> Result<(), WatchError> {
         match self.output {
             Output::Table => self.show_table(),
             Output::Lines => self.print(&("\n".to_owned() + &table::table(&self.watch))),
-            Output::Nothing => {}
+            Output::Nothing => Ok(()),
             Output::Json => self.print(&format!("{:#}\n", json::document(&self.watch))),
         }
     }
@@ -452,12 +457,15 @@ impl Run {
         file.flush().map_err(|source| WatchError::Write { path: path.clone(), source })
     }
 
-    fn print(&mut self, text: &str) {
+    fn print(&mut self, text: &str) -> Result<(), WatchError> {
         let mut out = io::stdout().lock();
-        // Whoever read this is gone: nothing is left to do.
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        let Err(source) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else { return Ok(()) };
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            // Whoever read this is gone: nothing is left to do.
             self.is_output_gone = true;
+            return Ok(());
         }
+        Err(WatchError::Write { path: PathBuf::from("standard output"), source })
     }
 
     fn now_ns(&self) -> u64 {

@@ -175,6 +175,22 @@ pub(crate) fn unblock_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(unblock) }
 }
 
+/// Has a command be killed when the thread that starts it ends: nobody else knows of it.
+#[expect(unsafe_code, reason = "the standard library has no safe way to act in the child")]
+pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
+    let parent = rustix::process::getpid();
+    let die_with_it = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        match rustix::process::getppid() == Some(parent) {
+            true => Ok(()),
+            // It ended just before, and its death is told no more.
+            false => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    };
+    // SAFETY: both calls are system calls alone, and nothing is allocated.
+    unsafe { command.pre_exec(die_with_it) }
+}
+
 /// The C library's `sigset_t`: 1,024 bits, in glibc and in musl.
 #[repr(C)]
 struct SignalSet([u64; 16]);

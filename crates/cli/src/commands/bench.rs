@@ -1,6 +1,6 @@
 //! `holdfast bench`.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -110,9 +110,11 @@ fn all(args: &BenchAllArgs) -> Result<(), Failure> {
     let mut stage = stage(&mounts)?;
     stage.daemons = Daemons::of(&mounts);
     let all = All { mounts, local, runs, scale: args.scale, remount: args.cold.remount.clone() };
+    let mut shown = Ok(());
     let tell = |report: &Report| {
-        if !json {
-            println!("{}", report.to_text());
+        if !json && shown.is_ok() {
+            // Who reads this may have gone, or the disk it goes to be full: what is measured is written all the same.
+            shown = writeln!(std::io::stdout(), "{}", report.to_text());
         }
     };
     let reports = all.run(&mut stage, tell);
@@ -136,7 +138,13 @@ fn all(args: &BenchAllArgs) -> Result<(), Failure> {
         println!("{}", texts[0]);
     }
     let stale = reports.stale();
-    reports.error.map_or_else(|| refuse_stale(stale), |error| Err(failure(error)))
+    reports.error.map_or_else(|| refuse_stale(stale), |error| Err(failure(error)))?;
+    match shown {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::unwatched(format!("standard output: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn remove(files: &[(PathBuf, std::fs::File)]) {

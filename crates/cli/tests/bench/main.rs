@@ -344,14 +344,98 @@ fn an_interrupted_benchmark_cleans_up() {
         let all = std::fs::read_dir(own).ok()?.next()?.ok()?;
         std::fs::read_dir(all.path()).ok()?.nth(1000)
     };
-    let end = Instant::now() + PATIENCE;
-    while has_begun().is_none() {
-        assert!(Instant::now() < end, "names are made");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("names are made", || has_begun().is_some());
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let status = child.wait().expect("it ends");
     assert_eq!((status.code(), scratch.names().len()), (Some(130), 0));
+}
+
+/// Goal: who signals twice at once asks once, as timeout(1) does: the child, and then its group. Method: two signals that do not become
+/// one, while there are names to remove.
+#[test]
+fn signals_that_come_together_are_one_request() {
+    let scratch = Scratch::new();
+    let mut child = start(&["create", text(&scratch.join("")), "--files", "1000000"]);
+    wait_for("names are made", || {
+        let own = scratch.names().first().map(|name| scratch.join(name).join("all"));
+        own.and_then(|all| std::fs::read_dir(all).ok()).is_some_and(|all| all.count() > 20_000)
+    });
+    for signal in [Signal::INT, Signal::TERM] {
+        kill_process(Pid::from_child(&child), signal).expect("it runs");
+    }
+    let status = child.wait().expect("it ends");
+    assert_eq!((status.code(), scratch.names().len()), (Some(130), 0));
+}
+
+/// Goal: who asks again gets out where something hangs. Method: a command to mount anew that does not end.
+#[test]
+fn a_second_request_ends_it_at_once() {
+    let scratch = Scratch::new();
+    let (pid, at) = (scratch.join("pid"), scratch.join("at"));
+    std::fs::create_dir(&at).expect("made");
+    let command = format!("echo $$ > {0}.new && mv {0}.new {0} && exec sleep 60", pid.display());
+    let mut child = start(&["tar", text(&at), "--files", "20", "--runs", "1", "--remount", &command]);
+    wait_for("it hangs", || pid.exists());
+    let workers = format!("pgrep -P {} -f bench-worker || true", child.id());
+    let workers = sh(&workers).expect("pgrep(1) is there");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert!(child.try_wait().expect("ours").is_none(), "it waits for the command");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    sh(&format!("kill $(cat {})", pid.display())).expect("it sleeps");
+    assert_eq!(workers.lines().count(), 2);
+    for worker in workers.lines() {
+        wait_for("no worker runs on", || !Path::new("/proc").join(worker).join("exe").exists());
+    }
+}
+
+/// Goal: what unpacks an archive ends with the benchmark, and by a signal. Method: an archive that never comes to its end.
+#[test]
+fn tar_ends_with_its_benchmark() {
+    let scratch = Scratch::new();
+    let (archive, at) = (scratch.join("archive"), scratch.join("at"));
+    std::fs::create_dir(&at).expect("made");
+    sh(&format!("mkfifo {}", archive.display())).expect("made");
+    // One who may write, or opening it to read would wait.
+    let _writer = std::fs::File::options().read(true).write(true).open(&archive).expect("opened");
+    let mut child = start(&["tar", text(&at), "--archive", text(&archive), "--runs", "1"]);
+    let unpacking = || sh(&format!("pgrep -f '^tar -xvf {}' || true", archive.display())).expect("pgrep(1)");
+    wait_for("it unpacks", || !unpacking().is_empty());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", unpacking().trim())).expect("it runs");
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("Linux tells");
+    assert_eq!(u64::from_str_radix(blocked.trim(), 16), Ok(0), "{status}");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    wait_for("tar has ended", || unpacking().is_empty());
+    assert!(names(&at).is_empty(), "{:?}", names(&at));
+}
+
+/// Goal: hours of measuring are not in vain if nobody reads on. Method: a pipe that nobody reads, and a device that is full.
+#[test]
+fn what_was_measured_is_written_though_it_cannot_be_shown() {
+    let scratch = Scratch::new();
+    let dir = scratch.join("dir");
+    std::fs::create_dir(&dir).expect("made");
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("opened");
+    let (reader, gone) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for (name, stdout, code, part) in
+        [("gone", Stdio::from(gone), 0, ""), ("full", full.into(), 3, "standard output: No space left")]
+    {
+        let out = text(&scratch.join(name)).to_owned();
+        let mut command = Command::new(BINARY);
+        command.args(["bench", "all", text(&dir), "--scale", "0.001", "--runs", "1", "--out", &out]);
+        let output = command.stdout(stdout).output().expect("the binary runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && error.contains(part), "{name}: {output:?}");
+        let document = std::fs::read(format!("{out}.json")).expect("written");
+        let document: Json = serde_json::from_slice(&document).expect("JSON");
+        assert_eq!(document["reports"].as_array().map(Vec::len), Some(5), "{name}: {document:#}");
+        for kind in ["md", "html"] {
+            assert!(std::fs::metadata(format!("{out}.{kind}")).expect("made").len() > 0, "{name}: {kind}");
+        }
+    }
 }
 
 /// Goal: a mount that goes away is an error, not a figure. Method: it is taken off in the middle.
@@ -372,6 +456,14 @@ fn start(arguments: &[&str]) -> Child {
     let mut command = Command::new(BINARY);
     command.arg("bench").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the binary runs")
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn bench(arguments: &[&str]) -> Output {

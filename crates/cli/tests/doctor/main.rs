@@ -222,6 +222,7 @@ fn what_cannot_be_examined_is_refused_by_name() {
     let Some((_alone, scratch)) = ground() else { return };
     let small = Mounted::make(&scratch, "tmpfs").expect("tmpfs is there");
     std::fs::write(scratch.join("file"), "").expect("written");
+    std::fs::write(scratch.join("other"), "{}").expect("written");
     std::fs::create_dir(scratch.join("dir")).expect("made");
     let at = |name: &str| text(&scratch.join(name)).to_owned();
     let dir = at("dir");
@@ -232,6 +233,8 @@ fn what_cannot_be_examined_is_refused_by_name() {
         (&[&dir, "--peer", &at("gone")], "gone: cannot be used: No such file"),
         (&[&dir, "--against", &at("gone")], "gone: No such file"),
         (&[&dir, "--against", &at("file")], "file: EOF"),
+        // Not examined: it says this, and not that the path is gone.
+        (&[&at("gone"), "--against", &at("other")], "--against: no examination"),
         (&[&dir, "--save", &at("file")], "file: File exists"),
         (&[&dir, "--passive", "--cold"], "cannot be used with"),
         (&[], "required arguments were not provided"),

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -90,6 +91,19 @@ fn a_check_asks_the_watch_that_runs_and_gets_its_answer_at_once() {
     assert!(!socket.exists(), "it removes its socket");
     let output = ask(&[]);
     assert!(output.status.code() == Some(3) && first_line(&output).contains("answers"), "{output:?}");
+}
+
+#[test]
+fn a_socket_of_a_bare_name_is_in_the_current_directory() {
+    let scratch = Scratch::new();
+    let mut command = Command::new(crate::BINARY);
+    command.current_dir(&scratch.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["watch", ".", "--interval", "100ms", "--socket", "bare"]);
+    let running = Running(Some(command.spawn().expect("the binary runs")));
+    let socket = scratch.join("bare");
+    wait_for("it can be asked", || watch(&["--check", "--socket", text(&socket)]).status.code() == Some(0));
+    let output = running.interrupt();
+    assert!(output.status.success() && !socket.exists(), "{output:?}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What cannot be watched is refused with a message that names what and where, exit code 3, and nothing left behind.
 
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
 
 use crate::place::Scratch;
 use crate::slow_disk::SlowDisk;
@@ -86,10 +88,7 @@ fn a_full_and_a_read_only_file_system_are_named() {
     let at = scratch.join("small");
     std::fs::create_dir(&at).expect("made");
     let mount = |options: &str| {
-        let done = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "none"])
-            .arg(&at)
-            .status();
+        let done = Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(&at).status();
         assert!(done.expect("mount(8) is there").success());
     };
     mount("size=64k");
@@ -122,9 +121,38 @@ fn a_path_of_any_bytes_can_be_watched() {
     std::fs::create_dir(&dir).expect("made");
     let mut target = dir.into_os_string();
     target.push("=odd");
-    let mut command = std::process::Command::new(crate::BINARY);
+    let mut command = Command::new(crate::BINARY);
     command.arg("watch").arg(target).args(["--interval", "50ms", "--duration", "3s", "--json"]);
     let output = command.output().expect("the binary runs");
     let document = crate::json(&output);
     assert!(document["targets"][0]["ios_total"].as_u64() >= Some(3), "{document:#}");
+}
+
+/// Goal: figures that nobody gets are not passed over. Method: every output, live and from a recording, to a device that is full; and to
+/// a pipe that nobody reads, which is no error.
+#[test]
+fn an_output_that_cannot_be_written_is_an_error_unless_its_reader_is_gone() {
+    let scratch = Scratch::new();
+    let (record, graph) = (text(&scratch.join("record")).to_owned(), text(&scratch.join("a.svg")).to_owned());
+    let shown = |arguments: &[&str], stdout: Stdio| {
+        let mut command = Command::new(crate::BINARY);
+        command.arg("watch").args(arguments).stdin(Stdio::null()).stdout(stdout);
+        code_and_error(&command.output().expect("the binary runs"))
+    };
+    let full = || File::options().write(true).open("/dev/full").expect("opened").into();
+    let gone = || Stdio::from(std::io::pipe().expect("a pipe").1);
+    let live = [text(&scratch.0), "--interval", "50ms", "--duration", "500ms"];
+    assert_eq!(watch(&[&live[..], &["--record", &record]].concat()).status.code(), Some(0));
+    for arguments in [&live[..], &["--replay", &record]] {
+        for json in [&[][..], &["--json", "--plot", &graph]] {
+            let arguments = [arguments, json].concat();
+            let (code, error) = shown(&arguments, full());
+            let part = "standard output: cannot be written: No space left";
+            assert!(code == 3 && error.contains(part), "{arguments:?}: {code} {error}");
+            if !json.is_empty() {
+                std::fs::remove_file(&graph).expect("it is drawn all the same");
+            }
+            assert_eq!(shown(&arguments, gone()).0, 0, "{arguments:?}");
+        }
+    }
 }

@@ -55,7 +55,7 @@ impl Create {
     ///
     /// # Errors
     ///
-    /// [`BenchError`]; what was made is removed.
+    /// [`BenchError`], that a kind is not offered only if no other is; what was made is removed.
     pub fn run(&self, stage: &mut Stage<'_>) -> Result<Report, BenchError> {
         let (machine, started) = (Machine::look(), unix_now());
         self.check_room()?;
@@ -64,7 +64,7 @@ impl Create {
         let local = self.local.as_ref().map(|dir| Scratch::new(std::slice::from_ref(dir))).transpose()?;
         // Goes before what it makes names in.
         let mut crew = crew;
-        let (mut figures, mut notes) = (Vec::new(), Vec::new());
+        let (mut figures, mut notes, mut refused) = (Vec::new(), Vec::new(), None);
         let runs = self.runs as usize;
         'kinds: for (at, kind) in self.kinds.iter().enumerate() {
             let mut shown: Vec<Vec<Shown>> = vec![Vec::new(); Step::ALL.len()];
@@ -76,8 +76,9 @@ impl Create {
                 let sides = [Some((&own, &mut shown)), local.as_ref().map(|local| (local, &mut beside))];
                 for (scratch, shown) in sides.into_iter().flatten() {
                     match self.one_run(scratch, *kind, &mut crew, stage, shown) {
-                        Err(BenchError::Call { what, is_unsupported: true, .. }) if self.kinds.len() > 1 => {
+                        Err(BenchError::Call { dir, what, is_unsupported: true }) => {
                             notes.push(format!("{} is not offered, and left out: {what}", kind.name()));
+                            refused = Some(BenchError::Call { dir, what, is_unsupported: true });
                             self.directories().iter().try_for_each(|dir| scratch.clear(dir))?;
                             continue 'kinds;
                         }
@@ -88,6 +89,9 @@ impl Create {
             for (step, (shown, beside)) in Step::ALL.iter().zip(shown.iter().zip(&beside)) {
                 figures.push(Figure::of(step.name(*kind), Unit::PerSecond, shown, beside));
             }
+        }
+        if let Some(error) = refused.filter(|_| figures.is_empty()) {
+            return Err(error);
         }
         let mut report = Report {
             bench: "create",
@@ -200,10 +204,28 @@ const INODE_BYTES: u64 = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::tests::{answering, stage};
 
     fn create(count: u64, processes: u32, directories: Directories) -> Create {
         let kinds = vec![Kind::Mknod];
         Create { mounts: Vec::new(), local: None, count, processes, directories, kinds, runs: 1 }
+    }
+
+    /// Goal: a table without a figure is none. Method: workers that refuse one kind, and all.
+    #[test]
+    fn kinds_that_are_not_offered_are_left_out_and_an_error_where_none_is() {
+        let dir = std::env::temp_dir().join(format!("holdfast-kinds-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let (mounts, kinds) = (vec![dir.clone()], vec![Kind::Symlink, Kind::Link]);
+        let both = Create { mounts, kinds, ..create(10, 1, Directories::Shared) };
+        let report = both.run(&mut stage(answering("symlink", true))).unwrap();
+        let names: Vec<&str> = report.figures.iter().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(names, ["link", "link stat", "link readdir", "link unlink"]);
+        assert!(report.notes[0].starts_with("symlink is not offered, and left out"), "{:?}", report.notes);
+        let none = both.run(&mut stage(answering("make", true))).unwrap_err();
+        assert!(matches!(none, BenchError::Call { is_unsupported: true, .. }), "{none}");
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir(&dir).unwrap();
     }
 
     /// Goal: all names are made, once. Method: numbers that do not divide, over two mounts.

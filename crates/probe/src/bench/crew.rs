@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::BenchError;
 use crate::bench::coherence::Seen;
@@ -19,7 +20,7 @@ use crate::system::{self, Signals};
 /// | Thread | Does | Ends when |
 /// | --- | --- | --- |
 /// | `worker-N` | reads what worker N answers | the worker ends |
-/// | `signal` | SIGINT, SIGTERM, SIGHUP: the benchmark is over, and at the second one the process | with the process |
+/// | `signal` | SIGINT, SIGTERM, SIGHUP: the benchmark is over, and at one a second later the process | with the process |
 pub(crate) struct Crew {
     workers: Vec<Worker>,
     heard: Receiver<Heard>,
@@ -133,12 +134,19 @@ fn hear_signals(tell: Sender<Heard>) -> Result<(), BenchError> {
         let signals = Signals::block().map_err(BenchError::Signals)?;
         let wait = move || {
             _ = signals.wait();
+            let asked = Instant::now();
             IS_INTERRUPTED.store(true, Ordering::SeqCst);
             if let Some(tell) = &*LISTENER.lock() {
                 _ = tell.send(Heard::Signal);
             }
-            // What is to be removed may hang as well: who asks again gets out.
-            _ = signals.wait();
+            // What is to be removed may hang as well: who asks again gets out. timeout(1) signals the child and then its process
+            // group, and asks once.
+            while asked.elapsed() < SAME_REQUEST {
+                _ = signals.wait();
+            }
+            for worker in &*WORKERS.lock() {
+                _ = kill_process(*worker, Signal::KILL);
+            }
             std::process::exit(INTERRUPTED_CODE);
         };
         std::thread::Builder::new().name("signal".to_owned()).spawn(wait).map_err(BenchError::Signals)?;
@@ -152,6 +160,9 @@ impl Drop for Crew {
     fn drop(&mut self) {
         for worker in &mut self.workers {
             _ = worker.child.kill();
+            // Before it is waited for: its number is another's then.
+            let own = Pid::from_child(&worker.child);
+            WORKERS.lock().retain(|worker| *worker != own);
         }
         for worker in &mut self.workers {
             for _ in 0..KILL_WAITS {
@@ -181,6 +192,7 @@ impl Worker {
             _ = tell.send(Heard::Ended);
         };
         std::thread::Builder::new().name(format!("worker-{number}")).spawn(read)?;
+        WORKERS.lock().push(Pid::from_child(&child));
         Ok(Self { child, input })
     }
 }
@@ -211,11 +223,15 @@ impl Done {
 /// Whom a signal is told.
 static LISTENER: Mutex<Option<Sender<Heard>>> = Mutex::new(None);
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Of all crews: those that have not been waited for.
+static WORKERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 /// 128 and SIGINT, as shells have it.
 pub const INTERRUPTED_CODE: i32 = 130;
 /// Between the order and the beginning: all workers have their orders by then.
 const HEAD_START: Duration = Duration::from_millis(20);
 /// For one call to come back.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// A signal that comes so soon after another asks for the same.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 const KILL_WAIT: Duration = Duration::from_millis(10);
 const KILL_WAITS: u32 = 200;

@@ -128,6 +128,8 @@ pub enum BenchError {
     Place { path: PathBuf, what: &'static str, source: io::Error },
     #[error("{}: {what}", path.display())]
     Unfit { path: PathBuf, what: String },
+    #[error("--against: {0}")]
+    Against(&'static str),
     #[error("a worker cannot be started")]
     Start(#[source] io::Error),
     #[error("a worker ended by itself")]

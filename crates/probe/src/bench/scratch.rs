@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::bench::BenchError;
 
@@ -68,9 +69,17 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Some(first) = self.places.first()
-            && let Err(error) = fs::remove_dir_all(first)
-        {
+        let Some(first) = self.places.first() else { return };
+        let mut removed = fs::remove_dir_all(first);
+        for _ in 0..TRIES {
+            // What a worker has started and was killed with it may still be in a call that makes a name.
+            if !removed.as_ref().is_err_and(|error| error.kind() == ErrorKind::DirectoryNotEmpty) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            removed = fs::remove_dir_all(first);
+        }
+        if let Err(error) = removed {
             eprintln!("holdfast: {}: left behind: {error}", first.display());
         }
     }
@@ -96,3 +105,7 @@ pub(crate) fn check_room(path: &Path, inodes: u64, bytes_each: u64) -> Result<()
     }
     Ok(())
 }
+
+/// How often more it is removed, and how long what is killed has for each.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);

@@ -3,12 +3,15 @@
 use std::ffi::{CStr, OsStr};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::system::{die_with_parent, unblock_signals};
 
 /// What was tried when it failed.
 pub(crate) type Failed = (String, Errno);
@@ -94,12 +97,11 @@ pub(crate) fn extract(dir: BorrowedFd<'_>, archive: &Path, mut tell: impl FnMut(
         |error: std::io::Error| ("tar".to_owned(), Errno::from_io_error(&error).unwrap_or(Errno::IO));
     let place = format!("/proc/{}/fd/{}", std::process::id(), dir.as_raw_fd());
     let arguments = [OsStr::new("-xvf"), archive.as_os_str(), OsStr::new("-C"), OsStr::new(&place)];
-    let mut child = Command::new("tar")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut tar = Command::new("tar");
+    tar.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    // A terminal's Ctrl-C is for the benchmark, which ends the worker and so this: it must not look like a failure.
+    tar.process_group(0);
+    let mut child = unblock_signals(die_with_parent(&mut tar)).spawn().map_err(failed)?;
     for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).split(b'\n')) {
         line.map_err(failed)?;
         tell();

@@ -91,12 +91,13 @@ impl Doctor {
     ///
     /// # Errors
     ///
-    /// [`BenchError`]: the path cannot be used, or it was interrupted. What was made is removed.
+    /// [`BenchError`]: what it is to be compared with cannot be, the path cannot be used, or it was interrupted. What was made is removed.
     pub fn run(
         &self,
         stage: &mut Stage<'_>,
         mut ask: impl FnMut() -> Option<Inside>,
     ) -> Result<Examination, BenchError> {
+        self.against.as_ref().map_or(Ok(()), check_saved)?;
         let (machine, started) = (Machine::look(), unix_now());
         let Some(ground) = self.look()? else {
             return Ok(Examination::of_silence(&self.path, stage.version));
@@ -133,8 +134,9 @@ impl Doctor {
             judged: Judged::default(),
             findings,
             changes: Vec::new(),
+            differences: Vec::new(),
         };
-        examination.judge(self.against.as_ref())?;
+        examination.judge(self.against.as_ref());
         Ok(examination)
     }
 
@@ -148,6 +150,18 @@ impl Doctor {
         let failed =
             |source| BenchError::Place { path: self.path.clone(), what: "cannot be examined", source };
         found.transpose().map_err(failed)
+    }
+}
+
+/// Refuses what nothing can be compared with, before anything is examined.
+fn check_saved(saved: &Json) -> Result<(), BenchError> {
+    let with_itself = Comparison::of(saved, saved).ok().filter(|_| saved["bench"] == "doctor");
+    match with_itself {
+        None => Err(BenchError::Against("no examination that holdfast doctor --save has written")),
+        Some(found) if found.changes.is_empty() => {
+            Err(BenchError::Against("nothing was tried out in that examination: there are no figures in it"))
+        }
+        Some(_) => Ok(()),
     }
 }
 
@@ -227,15 +241,17 @@ fn standing(ground: &Ground, own: u32) -> Vec<Finding> {
 }
 
 impl Examination {
-    fn judge(&mut self, saved: Option<&Json>) -> Result<(), BenchError> {
+    fn judge(&mut self, saved: Option<&Json>) {
         if let Some(saved) = saved {
-            let unfit = |what| BenchError::Unfit { path: self.ground.path.clone(), what };
-            self.changes = Comparison::of(saved, &self.to_json()).map_err(unfit)?.changes;
+            match Comparison::of(saved, &self.to_json()) {
+                Ok(found) => (self.changes, self.differences) = (found.changes, found.warnings),
+                // What was seen is of worth without it.
+                Err(what) => self.differences.push(what),
+            }
         }
         let worse: Vec<Change> =
             self.changes.iter().filter(|change| change.verdict == Changed::Worse).cloned().collect();
         self.judged = judge::judge(&self.ground, &self.tried, &worse);
-        Ok(())
     }
 }
 
@@ -246,7 +262,44 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// Goal: a file that cannot be compared with is told at once, not after all was tried. Method: a path that is not there, which would
+    /// be told else.
+    #[test]
+    fn what_cannot_be_compared_with_is_refused_before_anything_is_examined() {
+        let refused = |saved: Json| {
+            let path = PathBuf::from("/nonexistent");
+            let doctor = Doctor { path, peer: None, is_passive: false, is_cold: false, against: Some(saved) };
+            let mut stage = crate::bench::tests::stage("exit 1".to_owned());
+            doctor.run(&mut stage, || panic!("it is asked for nothing")).unwrap_err()
+        };
+        let figure =
+            json!({ "name": "read", "unit": "seconds", "values": [1.0], "median": 1.0, "spread": 0.0 });
+        let report = |bench: &str, figures: &[&Json]| json!({ "bench": bench, "figures": figures });
+        let all = json!({ "bench": "all", "reports": [report("doctor", &[&figure])] });
+        for saved in
+            [json!({}), json!(null), report("create", &[&figure]), report("doctor", &[&json!({})]), all]
+        {
+            let error = refused(saved).to_string();
+            assert!(error.starts_with("--against: no examination"), "{error}");
+        }
+        let error = refused(report("doctor", &[])).to_string();
+        assert!(error.starts_with("--against: nothing was tried out"), "{error}");
+        assert!(matches!(refused(report("doctor", &[&figure])), BenchError::Place { .. }));
+    }
+
+    #[test]
+    fn what_differs_from_the_better_day_is_noted() {
+        let mut examination = Examination::of_silence(std::path::Path::new("/"), "0");
+        let mut saved = examination.to_json();
+        saved["machine"]["kernel"] = json!("2.6.0");
+        examination.judge(Some(&saved));
+        let notes = examination.to_json()["notes"].to_string();
+        assert!(notes.contains("against: kernel differs: \\\"2.6.0\\\" and"), "{notes}");
+    }
 
     #[test]
     fn what_does_not_answer_is_left_behind_and_what_comes_late_is_dropped() {

@@ -31,6 +31,8 @@ pub struct Examination {
     pub(super) judged: Judged,
     pub(super) findings: Vec<Finding>,
     pub(super) changes: Vec<Change>,
+    /// What else is not as it was then.
+    pub(super) differences: Vec<String>,
 }
 
 impl Examination {
@@ -53,6 +55,7 @@ impl Examination {
             judged: Judged::default(),
             findings,
             changes: Vec::new(),
+            differences: Vec::new(),
         }
     }
 
@@ -134,6 +137,7 @@ impl Examination {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.tried.notes.clone();
+        notes.extend(self.differences.iter().map(|what| format!("against: {what}")));
         if self.is_cold && !self.tried.was_cold {
             notes.push(
                 "the kernel's caches could not be emptied (only root may): what is called cold was warm"
