@@ -369,9 +369,16 @@ impl Live {
     pub fn stage(&mut self, writer: &mut SegmentWriter, ino: Ino) -> Result<(), ChunkError> {
         let Data::Mapped(map) = &mut self.data else { return Ok(()) };
         while let Some((offset, bytes)) = map.dirty.pop_first() {
-            if let Err(error) = append(writer, map, &mut self.deltas, ino, offset, &bytes) {
-                map.dirty.write(offset, &bytes);
-                return Err(error);
+            let mut left = &bytes[..];
+            while !left.is_empty() {
+                let at = offset + (bytes.len() - left.len()) as u64;
+                // A page at a time, so that where there is room for some that is not stored again and again.
+                let len = left.len().min((Body::PAGE_SPAN - at % Body::PAGE_SPAN) as usize);
+                if let Err(error) = append(writer, map, &mut self.deltas, ino, at, &left[..len]) {
+                    map.dirty.write(at, left);
+                    return Err(error);
+                }
+                left = &left[len..];
             }
         }
         Ok(())

@@ -171,6 +171,37 @@ fn a_write_that_failed_in_the_middle_leaves_nothing_behind_the_end() {
     assert!(bytes_of(&live, &*store, Ino(9)).iter().all(|byte| *byte == 0));
 }
 
+/// Goal: a write that fails leaves the file as it was, and what is in memory goes as far as there is room. Method: a page of other bytes, and the second page of
+/// a write over it, or of what was written to memory, finds no segment.
+#[test]
+fn a_write_that_failed_in_the_middle_changes_nothing_and_memory_is_stored_as_far_as_it_goes() {
+    let store = std::sync::Arc::new(chunk::MemStore::new());
+    let config =
+        chunk::WriterConfig { segment_len: 3 << 20, ..chunk::WriterConfig::new([1; 16], types::NodeId(1)) };
+    let mut writer = SegmentWriter::new(config, store.clone());
+    writer.add_segments([SegmentId(1)]);
+    let time = Timespec::default();
+    let body = Body::Empty {};
+    let mut live = Live::new(&Content { size: 0, mtime: time, atime: time, ctime: time, body }, 0);
+    live.write_through(&mut writer, Ino(9), 0, &vec![1; 1 << 20], time).unwrap();
+    let over = vec![2; 2 << 20];
+    assert!(live.write_through(&mut writer, Ino(9), 0, &over, time).is_err());
+    assert_eq!(live.size, 1 << 20);
+    assert!(bytes_of(&live, &*store, Ino(9)).iter().all(|byte| *byte == 1));
+    // Nothing is left to sync but what the file has.
+    assert_eq!(writer.unsynced_bytes(), 1 << 20);
+    writer.add_segments([SegmentId(2)]);
+    live.write(512 << 10, &vec![3; 4 << 20], time);
+    assert!(live.stage(&mut writer, Ino(9)).is_err());
+    assert_eq!(live.dirty_bytes(), 3 << 19, "half a page and two are stored");
+    writer.add_segments([SegmentId(3)]);
+    live.stage(&mut writer, Ino(9)).unwrap();
+    let bytes = bytes_of(&live, &*store, Ino(9));
+    assert!(
+        bytes[..512 << 10].iter().all(|byte| *byte == 1) && bytes[512 << 10..].iter().all(|byte| *byte == 3)
+    );
+}
+
 /// Bytes here and there, stored one by one, and holes punched between: a page of extents stays small enough for
 /// a message, and every live byte is accounted for.
 #[test]
