@@ -756,8 +756,9 @@ impl Core {
         if progress.flushed {
             return Ok(());
         }
-        // The master knows, and takes nothing where there is nothing to take.
-        let has_any = self.mode_for_write(ino)?.is_none_or(|mode| mode & 0o6000 != 0);
+        // The master knows, and takes nothing where there is nothing to take. What it took is known here before its answer is taken.
+        let is_asked = progress.ship.is_some();
+        let has_any = is_asked || self.mode_for_write(ino)?.is_none_or(|mode| mode & 0o6000 != 0);
         if has_any || self.has_capability(ino) {
             let set = AttrSet { kill_privileges: Some(groups.clone()), ..AttrSet::default() };
             progress.killed_privileges = self.run_with_pages(ino, &Op::SetAttr { ino, set }, progress)?;

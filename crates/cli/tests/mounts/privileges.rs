@@ -76,11 +76,12 @@ fn run_as_nobody(path: &Path) -> Output {
 }
 
 /// Goal: whoever is not the owner and changes a program leaves nothing that runs with the owner's rights, whether the kernel was told of
-/// these just now or long ago. Method: the program says whose rights it has; what is changed lies behind its end.
+/// these just now or long ago, and whether the change is made here or by the master. Method: the program says whose rights it has; what is changed lies behind its end.
+/// Where it was made on another node, and has a second name, its mode is the master's to change.
 #[test]
 fn a_program_that_nobody_changed_does_not_run_as_its_owner() {
     let Some(lab) = Lab::new() else { return };
-    let a = lab.mount("a");
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
     let program = fs::read("/usr/bin/id").expect("of every Debian");
     let end = program.len() as u64;
     let changes: [(&str, &(dyn Fn(&File, &File) + Sync)); 4] = [
@@ -97,19 +98,23 @@ fn a_program_that_nobody_changed_does_not_run_as_its_owner() {
     ];
     fs::write(a.path("source"), vec![7; 100_000]).expect("made");
     for (name, change) in changes {
-        for age in [Duration::ZERO, Duration::from_millis(1200)] {
-            let path = a.path(&format!("{name}-{}", age.as_millis()));
-            fs::write(&path, [&program[..], &[1; 100_000]].concat()).expect("made");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("set");
+        for (age, mount) in [(0, &a), (1200, &a), (0, &b), (1200, &b)] {
+            let name = format!("{name}-{age}-{}", if mount.root == a.root { "here" } else { "there" });
+            let (made, path) = (a.path(&name), mount.path(&name));
+            fs::write(&made, [&program[..], &[1; 100_000]].concat()).expect("made");
+            fs::set_permissions(&made, fs::Permissions::from_mode(0o6777)).expect("set");
+            if mount.root != a.root {
+                fs::hard_link(&made, a.path(&format!("{name}-linked"))).expect("linked");
+            }
             let runs_as = || {
                 let ran = run_as_nobody(&path);
                 assert!(ran.status.success(), "{}: {ran:?}", path.display());
                 String::from_utf8(ran.stdout).expect("a number").trim().parse::<u32>().expect("a number")
             };
             assert_eq!(runs_as(), 0);
-            std::thread::sleep(age);
+            std::thread::sleep(Duration::from_millis(age));
             as_user(NOBODY, || {
-                let from = File::open(a.path("source")).expect("opened");
+                let from = File::open(mount.path("source")).expect("opened");
                 change(&from, &File::options().write(true).open(&path).expect("opened"));
             });
             assert_eq!(runs_as(), NOBODY, "{}", path.display());
