@@ -19,7 +19,7 @@ use types::{Ino, LockMode};
 use crate::content::FILE_SIZE_MAX;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay, pages_of};
-use crate::request::{Reply, Request};
+use crate::request::{HandleId, Reply, Request};
 use crate::shield::PAGE_LEN;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
@@ -62,7 +62,7 @@ impl Core {
             return Err(FsError::NotSupported.into());
         }
         let copy = Copy { from: *from, from_offset: *from_offset, to: *ino, to_offset: *offset, len: *len };
-        let reply = self.try_copy(copy, kill_privileges.as_ref(), progress)?;
+        let reply = self.try_copy(copy, kill_privileges.as_ref(), *handle, progress)?;
         progress.must_sync = self.is_synced(*handle);
         self.finish_data(*ino, reply, progress)
     }
@@ -71,6 +71,7 @@ impl Core {
         &mut self,
         mut copy: Copy,
         kill_privileges: Option<&Groups>,
+        handle: HandleId,
         progress: &mut Progress,
     ) -> Try<Reply> {
         if self.config.read_only {
@@ -98,7 +99,7 @@ impl Core {
             return Err(FsError::Invalid.into());
         }
         self.lose_privileges(copy.to, kill_privileges, progress)?;
-        self.keep_to_pages(&mut copy, &target)?;
+        self.keep_to_pages(&mut copy, handle, &target)?;
         self.need_logged(&copy, progress)?;
         if let Body::Inline { data } = &source.body
             && copy.from_offset < data.len() as u64
@@ -121,9 +122,10 @@ impl Core {
     }
 
     /// When a copy is answered the kernel drops all pages that it touches, and with them what somebody stored meanwhile beside the copy, through
-    /// a mapping. Where somebody may, whole pages are copied: the caller too, who may share its descriptor.
-    fn keep_to_pages(&self, copy: &mut Copy, target: &Content) -> Try<()> {
-        if self.known.get(&copy.to).is_none_or(|known| known.uses().mappers == 0) {
+    /// a mapping. Where somebody else may, whole pages are copied.
+    fn keep_to_pages(&self, copy: &mut Copy, handle: HandleId, target: &Content) -> Try<()> {
+        let own = self.handles.get(&handle).is_some_and(|handle| handle.map);
+        if self.known.get(&copy.to).is_none_or(|known| known.uses().mappers <= u32::from(own)) {
             return Ok(());
         }
         let size = self.live.get(&copy.to).map_or(target.size, |live| live.size);
