@@ -48,11 +48,11 @@ need_cargo() {
         echo "installing: the Rust toolchain"
         need_packages curl ca-certificates
         curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal >/dev/null 2>&1 ||
-            missing "Rust 1.90 or newer (https://rustup.rs)"
+            missing "Rust 1.91 or newer (https://rustup.rs)"
         PATH="$HOME/.cargo/bin:$PATH"
     fi
     minor=$(rustc --version | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p')
-    [ "${minor:-0}" -ge 90 ] || missing "Rust 1.90 or newer, found $(rustc --version)"
+    [ "${minor:-0}" -ge 91 ] || missing "Rust 1.91 or newer, found $(rustc --version)"
 }
 
 # Somebody else's file system, for the tools that measure any: a package of PyPI, in a place of its own. Without it its tests are skipped.
