@@ -5,7 +5,7 @@
 //! 1. A place in a segment is written once. A segment whose write or sync failed takes no more; what earlier
 //!    syncs covered stays good.
 //! 2. Every appended extent is in the list of unsynced writes until a sync covered it or was found to have
-//!    failed; then it is reported as [`Lost`], once, unless a [`Redo`] of it was taken.
+//!    failed; then it is reported as [`Lost`], once, unless a [`Redo`] of it was taken, or it was [taken back](SegmentWriter::take_back).
 //! 3. A sync covers the writes up to its plan's watermark only, whatever is appended meanwhile.
 //! 4. Every unsynced write is fresh or redone, never both; what was redone is told once, after the sync that covered it.
 //!
@@ -600,9 +600,10 @@ impl SegmentWriter {
 
     /// Takes back `extents`, the last that were appended: what failed later on gives out nothing, and needs no sync.
     pub fn take_back(&mut self, extents: &[Extent]) {
-        for extent in extents {
+        for extent in extents.iter().rev() {
             let Some(unsynced) = self.unsynced.get_mut(&extent.segment()) else { continue };
             if let Some((sequence, write)) = unsynced.writes.pop_back() {
+                debug_assert_eq!(write.extent, *extent, "the last that was appended");
                 forget_fresh(&mut self.fresh, write.ino, sequence);
             }
             self.unsynced_bytes -= u64::from(extent.len());

@@ -270,7 +270,8 @@ impl World {
                 self.master.segments_listed(clock, &listed);
             }
             master::Output::TrimSegments { .. } => {}
-            master::Output::PutBack { round, spared } => {
+            master::Output::PutBack { round } => {
+                let spared = self.master.segments_in_use();
                 let keys =
                     master::put_back(&*self.engine, &self.store, &spared, &|| true).unwrap_or_default();
                 self.master.were_put_back(clock, round, keys);

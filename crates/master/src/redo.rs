@@ -75,7 +75,13 @@ fn put_all_back(
         }
         match meta::value_decode::<RedoRecord>(&bytes, &value) {
             Ok(record) => match segments.put(segment, offset, &record.bytes) {
-                Ok(is_new) => written += u64::from(is_new),
+                Ok(put) => {
+                    written += u64::from(put.is_new);
+                    if put.is_reopened && found.last().is_some_and(|(_, before)| *before == segment) {
+                        log::error!("segment {segment} failed while bytes were put back into it");
+                        failed.insert(segment);
+                    }
+                }
                 // Removed since, as nothing names it; or lost, and then what is kept here is all that is left of it.
                 Err(ChunkError::Missing { .. }) => {
                     missing.insert(segment);
@@ -124,11 +130,24 @@ fn put_all_back(
 }
 
 impl Master {
-    /// Memberships have ended: nobody else deletes what their fsyncs logged.
-    pub(crate) fn redo_of_the_dead(&mut self) {
+    /// Memberships have ended, or a member has given up a segment that it could not sync: nobody else deletes what their fsyncs logged.
+    pub(crate) fn redo_of_nobody(&mut self) {
         self.space.put_back_round += 1;
-        let spared = self.owned_segments().into_ranges();
-        self.outputs.push_back(Output::PutBack { round: self.space.put_back_round, spared });
+        self.outputs.push_back(Output::PutBack { round: self.space.put_back_round });
+    }
+
+    /// Segments that are in the hands of members, for [`put_back`].
+    pub fn segments_in_use(&self) -> Vec<SegmentRange> {
+        self.owned_segments().into_ranges()
+    }
+
+    /// Whether a segment lacks bytes, perhaps, that fsyncs logged.
+    pub(crate) fn has_redo(&self, segment: SegmentId) -> bool {
+        let (start, end) = (Key::Redo(segment, 0).to_vec(), Key::Redo(segment, u64::MAX).to_vec());
+        let limit = kv::ScanLimit { entries: 1, bytes: 1 };
+        let found = self.engine.scan(&KeyRange::new(start, end), limit, kv::Direction::Forward);
+        // One that cannot be told is seen to: at worst there is nothing to do.
+        found.map_or(true, |page| !page.entries.is_empty())
     }
 
     /// What [`Output::PutBack`] asked for is durable in its segments.
@@ -158,8 +177,7 @@ fn is_needed(engine: &dyn Engine, segment: SegmentId) -> Result<bool, MasterErro
 }
 
 impl Segments<'_> {
-    /// Returns whether the bytes were not there.
-    fn put(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<bool, ChunkError> {
+    fn put(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<Put, ChunkError> {
         let mut there = vec![0; bytes.len()];
         let is_there = match self.store.read_at(segment, offset, &mut [IoSliceMut::new(&mut there)]) {
             Err(error @ ChunkError::Missing { .. }) => return Err(error),
@@ -168,13 +186,22 @@ impl Segments<'_> {
         };
         // Even so they may be in memory alone: the kernel takes them for stored after a sync of them that failed, and only what is written
         // anew takes part in the next.
-        let written = match self.store.write_at(segment, offset, &[IoSlice::new(bytes)]) {
+        let is_reopened = match self.store.write_at(segment, offset, &[IoSlice::new(bytes)]) {
             Err(ChunkError::Poisoned { .. }) if self.reopens => {
                 self.store.forget(segment);
-                self.store.write_at(segment, offset, &[IoSlice::new(bytes)])
+                self.store.write_at(segment, offset, &[IoSlice::new(bytes)])?;
+                true
             }
-            written => written,
+            written => written.map(|()| false)?,
         };
-        written.map(|()| !is_there)
+        Ok(Put { is_new: !is_there, is_reopened })
     }
+}
+
+/// How bytes came back into a segment.
+struct Put {
+    /// They were not there.
+    is_new: bool,
+    /// What had been written before, and was not synced, may be lost.
+    is_reopened: bool,
 }

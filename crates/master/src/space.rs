@@ -33,8 +33,8 @@ pub(crate) struct Space {
     trimmed: BTreeSet<SegmentId>,
     /// When the store is listed next.
     list_due: Option<Micros>,
-    /// Whether a membership has ended since.
-    has_lost_members: bool,
+    /// Whether something of segments may be logged since that no member sees to any more.
+    has_redo_of_nobody: bool,
     /// Number of the last [`Output::PutBack`].
     pub put_back_round: u64,
 }
@@ -88,6 +88,11 @@ impl Master {
         if let Err(error) = self.commit(NodeId(0), &[], vec![write]) {
             return self.fail(format!("segments given up could not be recorded: {error:?}"));
         }
+        // Of one whose sync failed nothing was deleted.
+        if given_up.iter().any(|segment| self.has_redo(*segment)) {
+            self.space.has_redo_of_nobody = true;
+            self.look_for_segments();
+        }
         for segment in given_up {
             match self.read::<SegmentRecord>(Key::Segment(segment)) {
                 Ok(Some(record)) if record.live_bytes > 0 => {}
@@ -107,7 +112,7 @@ impl Master {
 
     /// A membership has ended.
     pub(crate) fn look_for_segments_of_the_dead(&mut self) {
-        self.space.has_lost_members = true;
+        self.space.has_redo_of_nobody = true;
         self.look_for_segments();
     }
 
@@ -129,8 +134,8 @@ impl Master {
         }
         if self.space.list_due.is_some_and(|due| due <= self.clock.now) {
             self.space.list_due = Some(self.clock.now + PAUSE_LIST);
-            if std::mem::take(&mut self.space.has_lost_members) {
-                self.redo_of_the_dead();
+            if std::mem::take(&mut self.space.has_redo_of_nobody) {
+                self.redo_of_nobody();
             }
             self.outputs.push_back(Output::ListSegments);
         }

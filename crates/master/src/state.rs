@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chunk::SegmentStore;
 use kv::{Engine, EngineError, Seq};
 use lock::{MasterTable, WaiterId};
-use meta::{Change, Cookie, CookieKey, SegmentRange};
+use meta::{Change, Cookie, CookieKey};
 use obs::Metrics;
 use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq, ResourceId, SegmentId, Timespec};
 use wire::{FromMaster, ToMaster};
@@ -84,8 +84,6 @@ pub enum Output {
     PutBack {
         /// Number to report.
         round: u64,
-        /// Segments that members write to.
-        spared: Vec<SegmentRange>,
     },
     /// List the store's segments and report [`Master::segments_listed`].
     ListSegments,

@@ -308,9 +308,7 @@ impl Service {
             Output::Sync { job } => self.syncs.push(job),
             Output::DeleteSegments { list } => self.segment_jobs.push(SegmentJob::Delete(list)),
             Output::TrimSegments { list } => self.segment_jobs.push(SegmentJob::Trim(list)),
-            Output::PutBack { round, spared } => {
-                self.segment_jobs.push(SegmentJob::PutBack { round, spared })
-            }
+            Output::PutBack { round } => self.segment_jobs.push(SegmentJob::PutBack { round }),
             Output::ListSegments => self.segment_jobs.push(SegmentJob::List),
             Output::FindFiles { list, everywhere } => {
                 self.segment_jobs.push(SegmentJob::FindFiles(list, everywhere))

@@ -902,7 +902,7 @@ impl Cluster {
                     self.with_master(|master, clock| master.extents_copied(clock, copies));
                 }
                 master::Output::TrimSegments { .. } => {}
-                master::Output::PutBack { round, spared } => self.put_back(round, &spared),
+                master::Output::PutBack { round } => self.put_back(round),
                 master::Output::ListSegments => {
                     let listed = self.store.list().expect("all of them");
                     self.with_master(|master, clock| master.segments_listed(clock, &listed));

@@ -285,39 +285,7 @@ impl Core {
         self.need_live(ino, &content, &range)?;
         self.promise_write(ino, &range, progress)?;
 
-        let now = self.clock.wall;
-        let is_failing = self.flush_failed.keys().any(|ino| self.live.contains_key(ino));
-        let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
-            return Err(FsError::Io.into());
-        };
-        let stays_inline = live.is_inline() && end <= self.config.inline_bytes_max as u64;
-        let stored = if data.len() >= WRITE_THROUGH_LEN || is_tight && !stays_inline {
-            // Only the store can refuse it then, and of one that does no more is taken than this.
-            let may_accept = !is_tight
-                && data.len() >= WRITE_THROUGH_LEN
-                && live.appends_at_once(&range)
-                && writer.has_segments_for(data.len() as u64)
-                && !is_failing;
-            let accepted = accepted.filter(|_| may_accept);
-            let is_accepted = accepted.map(|accepted| accepted()).is_some();
-            match live.write_through(writer, ino, at, data, now) {
-                Err(error) if is_accepted => {
-                    log::error!("segment store: {error}: {} bytes of ino {ino} stay in memory", data.len());
-                    live.write(at, data, now);
-                    self.note_unstored(ino, &error);
-                    Ok(())
-                }
-                stored => stored,
-            }
-        } else {
-            // Before: what could not be stored after the write would be written once more, appended perhaps.
-            let is_much = live.dirty_bytes() > 0 && live.dirty_bytes() + data.len() >= STAGE_LEN;
-            let staged = if is_much { live.stage(writer, ino) } else { Ok(()) };
-            if staged.is_ok() {
-                live.write(at, data, now);
-            }
-            staged
-        };
+        let stored = self.store_write(ino, (at, data), is_tight, accepted);
         let dirty = self.live.get(&ino).map_or(0, Live::dirty_bytes);
         if stored.is_err() {
             self.settle_pending(ino);
@@ -325,12 +293,61 @@ impl Core {
         if dirty > 0 {
             self.dirty_files.insert(ino);
         }
-        self.take_store_result(stored)?;
+        stored?;
         self.make_segment_ahead();
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);
         let moved_to = (append && at != offset).then_some(at);
         Ok(Reply::Written { len: data.len() as u32, moved_to, reread: Reread::NONE, shield: None })
+    }
+
+    /// Writes to a file that is changeable: to a segment at once, or to memory.
+    fn store_write(
+        &mut self,
+        ino: Ino,
+        (at, data): (u64, &[u8]),
+        is_tight: bool,
+        accepted: Option<&mut dyn FnMut()>,
+    ) -> Try<()> {
+        let (now, range) = (self.clock.wall, at..at + data.len() as u64);
+        let is_failing = self.flush_failed.keys().any(|ino| self.unstored(*ino).is_some());
+        let (Some(live), Some(writer)) = (self.live.get_mut(&ino), self.writer.as_mut()) else {
+            return Err(FsError::Io.into());
+        };
+        if let Err(error) = live.leave_record(writer, ino, range.end) {
+            return self.take_store_result(Err(error));
+        }
+        let stays_inline = live.is_inline() && range.end <= self.config.inline_bytes_max as u64;
+        if data.len() < WRITE_THROUGH_LEN && (!is_tight || stays_inline) {
+            // Before: what could not be stored after the write would be written once more, appended perhaps.
+            let is_much = live.dirty_bytes() > 0 && live.dirty_bytes() + data.len() >= STAGE_LEN;
+            let staged = if is_much { live.stage(writer, ino) } else { Ok(()) };
+            if staged.is_ok() {
+                if live.dirty_bytes() == 0 {
+                    // That was of other bytes.
+                    self.flush_failed.remove(&ino);
+                }
+                live.write(at, data, now);
+            }
+            return self.take_store_result(staged);
+        }
+        // Only the store can refuse it then, and of one that does no more is taken than this.
+        let may_accept = !is_tight
+            && data.len() >= WRITE_THROUGH_LEN
+            && live.appends_at_once(&range)
+            && writer.has_segments_for(data.len() as u64)
+            && !is_failing;
+        let accepted = accepted.filter(|_| may_accept);
+        let is_accepted = accepted.map(|accepted| accepted()).is_some();
+        match live.write_through(writer, ino, at, data, now) {
+            Err(error) if is_accepted => {
+                log::error!("segment store: {error}: {} bytes of ino {ino} stay in memory", data.len());
+                live.write(at, data, now);
+                self.note_unstored(ino, &error);
+                Ok(())
+            }
+            stored => self.take_store_result(stored),
+        }
     }
 
     /// Waits until what a write adds may be promised.

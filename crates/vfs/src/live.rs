@@ -42,6 +42,8 @@ pub struct Live {
     data: Data,
     deltas: LiveDeltas,
     logged_bytes: u64,
+    /// Whether the record holds bytes that an fsync may have counted on.
+    is_in_record: bool,
     /// Pages of extents under the file's keys, those that were not loaded apart.
     logged_pages: BTreeSet<u64>,
 }
@@ -108,6 +110,7 @@ impl Live {
             data,
             deltas: LiveDeltas::new(),
             logged_bytes: content.body.stored_bytes(),
+            is_in_record: matches!(content.body, Body::Inline { .. }),
             logged_pages: BTreeSet::new(),
         }
     }
@@ -198,7 +201,21 @@ impl Live {
         map.loaded.known.first_gap(&pages_of(range))
     }
 
-    /// Writes `data` at `offset`. The pages of the range must be loaded.
+    /// Stores the bytes that are in the record as logged, before a write up to `end` takes the file out of it: of what is in memory only all
+    /// may have to be [given up](Self::drop_unstored), and these an fsync has promised.
+    pub fn leave_record(&mut self, writer: &mut SegmentWriter, ino: Ino, end: u64) -> Result<(), ChunkError> {
+        let Data::Inline(bytes) = &self.data else { return Ok(()) };
+        if !self.is_in_record || bytes.is_empty() || end <= self.inline_bytes_max as u64 {
+            return Ok(());
+        }
+        let mut map = self.unmapped();
+        append(writer, &mut map, &mut self.deltas, ino, 0, bytes)?;
+        self.data = Data::Mapped(map);
+        self.version += 1;
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`. The pages of the range must be loaded, and what is logged must have [left the record](Self::leave_record).
     pub fn write(&mut self, offset: u64, data: &[u8], now: Timespec) {
         let end = offset + data.len() as u64;
         self.touch(now);
@@ -230,13 +247,21 @@ impl Live {
         data: &[u8],
         now: Timespec,
     ) -> Result<(), ChunkError> {
-        self.unfold();
+        let end = offset + data.len() as u64;
         // Also if it is refused: pages of many extents may have been stored anew, and what was captured before does not have that.
+        self.version += 1;
+        if self.is_inline() {
+            let mut map = self.unmapped();
+            append(writer, &mut map, &mut self.deltas, ino, offset, data)?;
+            self.unfold_into(map);
+        } else if let Data::Mapped(map) = &mut self.data {
+            append(writer, map, &mut self.deltas, ino, offset, data)?;
+        }
+        if let Data::Mapped(map) = &mut self.data {
+            map.dirty.punch(offset..end);
+        }
+        self.size = self.size.max(end);
         self.touch(now);
-        let Data::Mapped(map) = &mut self.data else { return Ok(()) };
-        append(writer, map, &mut self.deltas, ino, offset, data)?;
-        map.dirty.punch(offset..offset + data.len() as u64);
-        self.size = self.size.max(offset + data.len() as u64);
         Ok(())
     }
 
@@ -249,7 +274,10 @@ impl Live {
             return;
         }
         match &mut self.data {
-            Data::Inline(bytes) => bytes.truncate(size as usize),
+            Data::Inline(bytes) => {
+                bytes.truncate(size as usize);
+                self.is_in_record &= size > 0;
+            }
             Data::Mapped(map) => {
                 map.dirty.punch(size..u64::MAX);
                 map.truncate(size, &mut self.deltas);
@@ -449,6 +477,7 @@ impl Live {
         let stored = body.stored_bytes();
         let bytes_delta = stored as i64 - self.logged_bytes as i64;
         self.logged_bytes = stored;
+        self.is_in_record = matches!(body, Body::Inline { .. });
         Capture {
             ino,
             version: self.version,
@@ -551,10 +580,12 @@ impl Live {
 
     /// From inline bytes to extents.
     fn unfold(&mut self) {
+        self.unfold_into(self.unmapped());
+    }
+
+    /// The same, with extents that there are: bytes that these do not have stay in memory.
+    fn unfold_into(&mut self, mut map: FileMap) {
         let Data::Inline(bytes) = &mut self.data else { return };
-        // What was logged of a file that was cut to nothing is to go, too.
-        let (loaded, changed) = (Loaded::whole(), self.logged_pages.clone());
-        let mut map = FileMap { loaded, changed, ..FileMap::default() };
         let bytes = std::mem::take(bytes);
         if !bytes.is_empty() {
             map.dirty.write(0, &bytes);
@@ -562,9 +593,15 @@ impl Live {
         self.data = Data::Mapped(map);
     }
 
+    /// No extents. What was logged of a file that was cut to nothing is to go, too.
+    fn unmapped(&self) -> FileMap {
+        FileMap { loaded: Loaded::whole(), changed: self.logged_pages.clone(), ..FileMap::default() }
+    }
+
     /// Back to inline bytes, of which there are none.
     fn fold(&mut self) {
         self.data = Data::Inline(Vec::new());
+        self.is_in_record = false;
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use chunk::{ChunkError, SegmentStore};
 use kv::Engine;
-use meta::SegmentRange;
 use types::{Ino, SegmentId};
 
 use super::Service;
@@ -23,8 +22,8 @@ pub(super) enum SegmentJob {
     Delete(Vec<SegmentId>),
     /// What is reserved behind the end of these given back.
     Trim(Vec<SegmentId>),
-    /// What fsyncs logged put into the segments, but for these.
-    PutBack { round: u64, spared: Vec<SegmentRange> },
+    /// What fsyncs logged put into the segments that no member uses.
+    PutBack { round: u64 },
     /// All of them listed.
     List,
     /// The files found that these were written for, or that name them at all.
@@ -85,7 +84,7 @@ impl Service {
                 self.with_master(|master, clock| master.segments_deleted(clock, &deleted));
             }
             SegmentJob::Trim(list) => self.trim(&*shell.store, &list),
-            SegmentJob::PutBack { round, spared } => self.put_back(&*shell.store, round, &spared),
+            SegmentJob::PutBack { round } => self.put_back(&*shell.store, round),
             SegmentJob::FindFiles(list, everywhere) => {
                 let files = match self.engine().filter(|_| everywhere) {
                     Some(engine) => self.find_sharers(&*engine, list),
@@ -107,9 +106,10 @@ impl Service {
     }
 
     /// Puts into segments what fsyncs of nodes that are gone logged.
-    fn put_back(&self, store: &dyn SegmentStore, round: u64, spared: &[SegmentRange]) {
+    fn put_back(&self, store: &dyn SegmentStore, round: u64) {
         let Some(engine) = self.engine() else { return };
-        match master::put_back(&*engine, store, spared, &|| !self.is_stopping()) {
+        let Some(spared) = self.with_master(|master, _| master.segments_in_use()) else { return };
+        match master::put_back(&*engine, store, &spared, &|| !self.is_stopping()) {
             Ok(keys) if keys.is_empty() => {}
             Ok(keys) => drop(self.with_master(|master, clock| master.were_put_back(clock, round, keys))),
             // The next opening does it.

@@ -146,8 +146,9 @@ impl Cluster {
     }
 
     /// Of nodes that are gone: what their fsyncs logged goes into segments.
-    pub(super) fn put_back(&mut self, round: u64, spared: &[meta::SegmentRange]) {
-        let keys = master::put_back(&*self.engine, &self.store, spared, &|| true).unwrap_or_default();
+    pub(super) fn put_back(&mut self, round: u64) {
+        let Some(spared) = self.master.as_ref().map(Master::segments_in_use) else { return };
+        let keys = master::put_back(&*self.engine, &self.store, &spared, &|| true).unwrap_or_default();
         self.with_master(|master, clock| master.were_put_back(clock, round, keys));
     }
 
