@@ -109,13 +109,7 @@ impl Core {
     ) -> Try<Reply> {
         let list = self.xattrs(ino, progress)?;
         self.metrics.operations_local.add(OperationKind::Listxattr, 1);
-        let mut names = Vec::new();
-        let is_shown = |name: &Name| is_trusted || !name.as_bytes().starts_with(b"trusted.");
-        for (name, _) in list.into_iter().filter(|(name, _)| is_shown(name)) {
-            names.extend_from_slice(name.as_bytes());
-            names.push(0);
-        }
-        Ok(Reply::Data(names))
+        Ok(Reply::Data(names_shown(&list, is_trusted)))
     }
 
     fn xattrs(&mut self, ino: Ino, progress: &mut Progress) -> Try<Vec<(Name, Box<[u8]>)>> {
@@ -181,6 +175,17 @@ impl Core {
         }
         Err(Step::Wait(self.want(Want::Attr { ino })))
     }
+}
+
+/// The names of a list as listxattr(2) gives them. Only who `is_trusted` is told of trusted attributes.
+pub(crate) fn names_shown(list: &[(Name, Box<[u8]>)], is_trusted: bool) -> Vec<u8> {
+    let mut names = Vec::new();
+    let is_shown = |name: &Name| is_trusted || !name.as_bytes().starts_with(b"trusted.");
+    for (name, _) in list.iter().filter(|(name, _)| is_shown(name)) {
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+    }
+    names
 }
 
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::lab::{Lab, Mount};
 
@@ -56,6 +57,67 @@ fn what_is_gone_can_be_looked_at_until_it_is_closed() {
             }
         }
         assert!(held[0].1.metadata().expect("there").file_type().is_fifo());
+    }
+    for mount in [a, b] {
+        mount.unmount(&lab);
+    }
+}
+
+/// Goal: a descriptor of what is gone takes a mode, an owner, times and extended attributes and tells of them, as on a local file system. Method: a directory and a
+/// FIFO are opened on one mount, and removed there or on the other; then the same through the path of a descriptor that only names a link or a file.
+#[test]
+fn what_is_gone_can_be_changed_until_it_is_closed() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    for (round, remover) in [&a, &b].into_iter().enumerate() {
+        let at = |name: &str| a.path(&format!("{name}{round}"));
+        lab.sh(&format!("mkfifo {}", at("fifo").display())).expect_success();
+        fs::create_dir(at("dir")).expect("made");
+        std::os::unix::fs::symlink("target", at("link")).expect("made");
+        fs::write(at("file"), "bytes").expect("written");
+        for name in ["fifo", "dir", "file"] {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(at(name), "trusted.before", b"1", flags).expect("set");
+            fs::symlink_metadata(b.path(&format!("{name}{round}"))).expect("seen");
+        }
+        let opened = |flags: OFlags, name: &str| {
+            rustix::fs::open(at(name), flags | OFlags::CLOEXEC, Mode::empty()).expect(name)
+        };
+        let named = OFlags::PATH | OFlags::NOFOLLOW;
+        let (fifo, dir) = (opened(OFlags::RDWR, "fifo"), opened(OFlags::DIRECTORY, "dir"));
+        let (link, file) = (opened(named, "link"), opened(named, "file"));
+        for name in ["fifo", "link", "file"] {
+            fs::remove_file(remover.path(&format!("{name}{round}"))).expect("removed");
+        }
+        fs::remove_dir(remover.path(&format!("dir{round}"))).expect("removed");
+        for (name, held) in [("fifo", &fifo), ("dir", &dir), ("file", &file)] {
+            let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+            let told = |what: &str| format!("round {round}, {name}: {what}");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect(&told("mode"));
+            std::os::unix::fs::chown(&path, Some(7), Some(8)).expect(&told("owner"));
+            let time = std::time::UNIX_EPOCH + Duration::from_secs(9);
+            let times = rustix::fs::Timestamps {
+                last_access: rustix::fs::Timespec { tv_sec: 9, tv_nsec: 0 },
+                last_modification: rustix::fs::Timespec { tv_sec: 9, tv_nsec: 0 },
+            };
+            rustix::fs::utimensat(rustix::fs::CWD, &path, &times, AtFlags::empty()).expect(&told("times"));
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&path, "trusted.large", &[7; 5000], flags).expect(&told("attribute"));
+            rustix::fs::removexattr(&path, "trusted.before").expect(&told("removed"));
+            let mut value = vec![0; 6000];
+            assert_eq!(rustix::fs::getxattr(&path, "trusted.large", &mut value[..]), Ok(5000), "{name}");
+            let missing = rustix::fs::getxattr(&path, "trusted.before", &mut value[..]);
+            assert_eq!(missing, Err(rustix::io::Errno::NODATA), "{name}");
+            assert_eq!(rustix::fs::listxattr(&path, &mut value[..]), Ok("trusted.large".len() + 1), "{name}");
+            let after = fs::metadata(&path).expect(name);
+            assert_eq!(
+                (after.mode() & 0o7777, after.uid(), after.gid(), after.nlink()),
+                (0o640, 7, 8, 0),
+                "{name}"
+            );
+            assert_eq!(after.modified().expect("known"), time, "{name}");
+        }
+        assert_eq!(rustix::fs::readlinkat(&link, "", Vec::new()).expect("read").as_bytes(), b"target");
     }
     for mount in [a, b] {
         mount.unmount(&lab);
