@@ -45,7 +45,7 @@ pub const S_ISGID: u32 = 0o2000;
 pub const RENAME_NOREPLACE: u32 = 1;
 /// Swaps both names.
 pub const RENAME_EXCHANGE: u32 = 2;
-#[cfg(test)]
+/// Leaves a whiteout under the old name: overlayfs takes it for one that was removed.
 pub const RENAME_WHITEOUT: u32 = 4;
 
 /// linux:include/uapi/linux/falloc.h.

@@ -108,11 +108,14 @@ fn try_translate<'a>(
             (Request::Rmdir { parent: ino, name: bytes(name), bound: bound(header) }, Shape::Plain)
         }
         Operation::Rename { name, new_parent, new_name, flags } => {
-            let mode = rename_mode(flags)?;
+            let (mode, leaves_whiteout) = rename_mode(flags)?;
             let (name, new_name) = (bytes(name), bytes(new_name));
             let new_parent = Ino(new_parent);
             let bound = bound(header);
-            (Request::Rename { parent: ino, name, new_parent, new_name, mode, bound }, Shape::Plain)
+            // A character device 0:0 without permissions, as on other file systems.
+            let whiteout = || Box::new(make_spec(header, FileKind::CharDevice, 0, 0));
+            let whiteout = leaves_whiteout.then(whiteout);
+            (Request::Rename { parent: ino, name, new_parent, new_name, mode, bound, whiteout }, Shape::Plain)
         }
         Operation::Link { ino: linked, new_name } => {
             (Request::Link { ino: Ino(linked), parent: ino, name: bytes(new_name) }, Shape::Plain)
@@ -428,14 +431,17 @@ fn bound(header: &InHeader) -> Option<u32> {
     (header.uid != ROOT).then_some(header.uid)
 }
 
-fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
-    match flags {
-        0 => Ok(RenameMode::Replace),
-        linux::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
-        linux::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
-        // Both together, WHITEOUT, and what is not invented yet: renameat2(2) wants EINVAL.
-        _ => Err(Errno::INVAL),
-    }
+/// What is done about the new name, and whether a whiteout takes the old one.
+fn rename_mode(flags: u32) -> Result<(RenameMode, bool), Errno> {
+    let leaves_whiteout = flags & linux::RENAME_WHITEOUT != 0;
+    let mode = match flags & !linux::RENAME_WHITEOUT {
+        0 => RenameMode::Replace,
+        linux::RENAME_NOREPLACE => RenameMode::NoReplace,
+        linux::RENAME_EXCHANGE if !leaves_whiteout => RenameMode::Exchange,
+        // EXCHANGE with another, and what is not invented yet: renameat2(2) wants EINVAL.
+        _ => return Err(Errno::INVAL),
+    };
+    Ok((mode, leaves_whiteout))
 }
 
 /// The kernel sets access lists without flags.

@@ -171,7 +171,15 @@ impl Actor {
             }
             Rename(path, new) => {
                 let ((parent, name), (new_parent, new_name)) = (parent(path)?, parent(new)?);
-                Request::Rename { parent, name, new_parent, new_name, mode: RenameMode::Replace, bound: None }
+                Request::Rename {
+                    parent,
+                    name,
+                    new_parent,
+                    new_name,
+                    mode: RenameMode::Replace,
+                    bound: None,
+                    whiteout: None,
+                }
             }
             Unlink(path) => {
                 let (parent, name) = parent(path)?;

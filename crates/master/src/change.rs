@@ -148,7 +148,9 @@ impl Master {
         let told = self.readers_of(changes, node);
         let resources: BTreeSet<ResourceId> = changes.iter().filter_map(Change::resource).collect();
         let mut removed = removed_inodes(changes);
-        if let Then::Answer { op: Op::Create { new, .. }, .. } = &then {
+        if let Then::Answer { op, .. } = &then
+            && let Some((_, new)) = op.made()
+        {
             // Nobody can have open what is only being made.
             removed.retain(|ino| *ino != new.ino);
         }

@@ -174,6 +174,7 @@ fn who_gave_a_directory_up_for_a_rename_is_not_alone_in_it_before_that_is_done()
         target_open_here: false,
         meant: Ino(0),
         bound: None,
+        whiteout: None,
     };
     let mut outputs = ship(&mut rig, B, 1, rename);
     let mut made = 0;

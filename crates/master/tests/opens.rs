@@ -54,6 +54,7 @@ fn who_removes_what_it_has_not_heard_of_may_have_it_open() {
                 target_open_here,
                 meant: Ino(0),
                 bound: None,
+                whiteout: None,
             },
         );
         let forget = told.iter().find_map(|output| match output {

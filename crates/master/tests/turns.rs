@@ -222,6 +222,7 @@ fn a_rename_between_directories_ends_the_turns() {
         target_open_here: false,
         meant: Ino(0),
         bound: None,
+        whiteout: None,
     };
     let mut outputs =
         two.rig.tell(two.other, ToMaster::Ship { seq, acked: OpSeq(99), now, op, spent: Vec::new() });

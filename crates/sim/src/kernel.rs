@@ -94,14 +94,17 @@ pub fn second_try(request: &Request) -> Option<Request> {
         Request::Rmdir { parent, name, bound } => {
             Some(Request::Rmdir { parent: *parent, name: name.clone(), bound: *bound })
         }
-        Request::Rename { parent, name, new_parent, new_name, mode, bound } => Some(Request::Rename {
-            bound: *bound,
-            parent: *parent,
-            name: name.clone(),
-            new_parent: *new_parent,
-            new_name: new_name.clone(),
-            mode: *mode,
-        }),
+        Request::Rename { parent, name, new_parent, new_name, mode, bound, whiteout } => {
+            Some(Request::Rename {
+                bound: *bound,
+                parent: *parent,
+                name: name.clone(),
+                new_parent: *new_parent,
+                new_name: new_name.clone(),
+                mode: *mode,
+                whiteout: whiteout.clone(),
+            })
+        }
         _ => None,
     }
 }

@@ -611,6 +611,7 @@ impl Process {
             new_name: new_name.clone().into(),
             mode: RenameMode::Replace,
             bound: None,
+            whiteout: None,
         };
         let found = self.done(request).await;
         if !found.is_err_and(|error| self.may_refuse(&error)) {

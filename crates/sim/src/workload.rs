@@ -377,6 +377,7 @@ impl Runner {
             new_name: new_name.clone().into(),
             mode: RenameMode::Replace,
             bound: None,
+            whiteout: None,
         };
         let mut found = self.done(node, request);
         // Which of two refusals comes first is the kernel's affair: it checks ancestors before it asks.

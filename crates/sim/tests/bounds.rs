@@ -100,6 +100,7 @@ fn a_directory_says_what_it_is_in() {
             new_name: b"moved"[..].into(),
             mode: meta::ops::RenameMode::Replace,
             bound: None,
+            whiteout: None,
         };
         assert!(matches!(cluster.call(0, moved), Reply::Done));
         match cluster.call(1, Request::Parent { ino: lower }) {

@@ -163,6 +163,7 @@ fn file_stays_for_the_node_that_removes_its_name_at_the_master() {
                 new_name: name,
                 mode,
                 bound: None,
+                whiteout: None,
             }
         } else {
             Request::Unlink { parent: dir, name, bound: None }
@@ -459,6 +460,7 @@ fn a_name_that_another_node_gives_waits_for_the_content() {
                     new_name: b"cur"[..].into(),
                     mode: RenameMode::Replace,
                     bound: None,
+                    whiteout: None,
                 }
             };
             assert!(!matches!(cluster.call(1, named), Reply::Error(_)));
@@ -516,7 +518,15 @@ fn renames_that_cross_do_not_wait_for_each_other() {
         let mode = if seed % 2 == 0 { RenameMode::Replace } else { RenameMode::Exchange };
         let renames = [(0, b"x", b"y"), (1, b"y", b"x")].map(|(node, name, new_name)| {
             let (name, new_name) = (name[..].into(), new_name[..].into());
-            let request = Request::Rename { parent: dir, name, new_parent: dir, new_name, mode, bound: None };
+            let request = Request::Rename {
+                parent: dir,
+                name,
+                new_parent: dir,
+                new_name,
+                mode,
+                bound: None,
+                whiteout: None,
+            };
             (node, cluster.submit(node, request))
         });
         for (node, id) in renames {

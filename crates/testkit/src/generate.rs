@@ -128,7 +128,10 @@ impl Generator {
         let mode = *self.pick(&modes);
         let target_open_here = is_open(tree, new_parent, &new_name, node);
         let bound = self.owner();
-        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant: Ino(0), bound }
+        let is_left = mode != RenameMode::Exchange && self.sometimes();
+        let whiteout = is_left.then(|| Box::new(self.new_inode(FileKind::CharDevice)));
+        let meant = Ino(0);
+        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound, whiteout }
     }
 
     fn attr_set(&mut self) -> AttrSet {

@@ -86,9 +86,7 @@ impl Core {
             Request::Link { ino, parent, name } => self.try_link(*ino, *parent, name, progress),
             Request::Unlink { parent, name, bound } => self.try_unlink((*parent, name), *bound, progress),
             Request::Rmdir { parent, name, bound } => self.try_rmdir((*parent, name), *bound, progress),
-            Request::Rename { parent, name, new_parent, new_name, mode, bound } => {
-                self.try_rename((*parent, name), (*new_parent, new_name), *mode, *bound, progress)
-            }
+            Request::Rename { .. } => self.try_rename(request, progress),
             Request::Open { ino, open } => self.try_open(*ino, *open),
             Request::Read { ino, offset, len, noatime, direct } => {
                 self.try_overtake(*ino, *offset, *len, *noatime, *direct)
@@ -128,14 +126,11 @@ impl Core {
         }
     }
 
-    fn try_rename(
-        &mut self,
-        (parent, name): (Ino, &[u8]),
-        (new_parent, new_name): (Ino, &[u8]),
-        mode: RenameMode,
-        bound: Option<u32>,
-        progress: &mut Progress,
-    ) -> Try<Reply> {
+    fn try_rename(&mut self, request: &Request, progress: &mut Progress) -> Try<Reply> {
+        let Request::Rename { parent, name, new_parent, new_name, mode, bound, whiteout } = request else {
+            return Err(FsError::Invalid.into());
+        };
+        let (parent, new_parent, mode, bound) = (*parent, *new_parent, *mode, *bound);
         let (name, new_name) = (checked(name)?, checked(new_name)?);
         let moved = self.cached_child(parent, &name);
         // That is given a name as well.
@@ -154,7 +149,12 @@ impl Core {
         }
         let target_open_here = self.child_is_open(new_parent, &new_name);
         let meant = progress.meant;
-        let op = Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound };
+        let whiteout = match whiteout {
+            Some(spec) => Some(Box::new(self.new_inode(spec, progress)?)),
+            None => None,
+        };
+        let op =
+            Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound, whiteout };
         let reply = self.run_as_meant(&op, OperationKind::Rename, progress)?;
         if progress.ship.is_none() {
             self.note_renamed(&op);
@@ -940,9 +940,9 @@ const RESERVE_BELOW: u64 = 16_384;
 fn makes_something(op: &Op) -> bool {
     match op {
         Op::Create { .. } | Op::Link { .. } | Op::SetXattr { .. } | Op::CreateOrphan { .. } => true,
+        Op::Rename { whiteout, .. } => whiteout.is_some(),
         Op::Unlink { .. }
         | Op::Rmdir { .. }
-        | Op::Rename { .. }
         | Op::SetAttr { .. }
         | Op::RemoveXattr { .. }
         | Op::Split { .. }

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use meta::ops::NewInode;
 use meta::{Change, Content, FsError, Op};
 use rustc_hash::FxHashMap;
 use types::{Account, BatchSeq, Charge, Credit, Ino, LockMode, ResourceId};
@@ -543,13 +544,9 @@ impl Core {
         let mut unrecorded = 0;
         let (accounts, bytes, inodes) = match op {
             Op::Create { parent, new, .. } | Op::CreateOrphan { parent, new } => {
-                self.need_dir(*parent)?;
-                let dir = self.cache.dirs.get(parent).ok_or(FsError::Io)?;
-                let attr = &dir.inode.attr;
-                let gid = if attr.mode & SETGID != 0 { attr.gid } else { new.gid };
-                let charge = Charge { uid: new.uid, gid, tree: attr.tree };
-                (charge.accounts().collect::<Vec<_>>(), new.target.len() as u64, 1)
+                self.cost_of(*parent, new)?
             }
+            Op::Rename { parent, whiteout: Some(new), .. } => self.cost_of(*parent, new)?,
             Op::SetAttr { ino, set } if set.uid.is_some() || set.gid.is_some() || set.tree.is_some() => {
                 let (attr, _) = self.attr_of(*ino, progress)?;
                 let user = set.uid.filter(|uid| *uid != attr.uid).map(Account::User);
@@ -565,6 +562,16 @@ impl Core {
         let limited = accounts.into_iter().filter(|account| self.quota.held.contains_key(account));
         let bytes = (bytes as i64).saturating_sub(unrecorded);
         Ok(limited.map(|account| Credit { account, bytes, inodes: inodes as i64 }).collect())
+    }
+
+    /// Whom a new inode is charged to, its bytes, and that it is one.
+    fn cost_of(&mut self, parent: Ino, new: &NewInode) -> Try<(Vec<Account>, u64, u64)> {
+        self.need_dir(parent)?;
+        let dir = self.cache.dirs.get(&parent).ok_or(FsError::Io)?;
+        let attr = &dir.inode.attr;
+        let gid = if attr.mode & SETGID != 0 { attr.gid } else { new.gid };
+        let charge = Charge { uid: new.uid, gid, tree: attr.tree };
+        Ok((charge.accounts().collect(), new.target.len() as u64, 1))
     }
 
     /// Credit goes with a shipped operation, whatever comes of it.

@@ -75,6 +75,8 @@ pub enum Request {
         new_name: Box<[u8]>,
         mode: RenameMode,
         bound: Option<u32>,
+        /// What takes the old name, with `RENAME_WHITEOUT`.
+        whiteout: Option<Box<MakeSpec>>,
     },
     /// open.
     Open { ino: Ino, open: OpenMode },

@@ -375,6 +375,7 @@ fn older_content_on_its_way_does_not_stand_for_what_finds_no_room() {
                 new_name,
                 mode: meta::ops::RenameMode::Replace,
                 bound: None,
+                whiteout: None,
             },
             false => Request::Fsync { ino },
         };
@@ -562,6 +563,7 @@ fn what_is_lost_after_the_last_close_is_given_no_name_unsaid() {
         new_name: b"cur"[..].into(),
         mode: meta::ops::RenameMode::Replace,
         bound: None,
+        whiteout: None,
     };
     assert_eq!(done(rig.ask(rename())), Err(FsError::Io));
     assert_eq!(done(rig.ask(rename())), Ok(()), "once");

@@ -168,6 +168,7 @@ fn a_removal_says_which_directory_the_kernel_has() {
         new_name: b"d"[..].into(),
         mode: RenameMode::Replace,
         bound: None,
+        whiteout: None,
     };
     for (id, (first, second)) in [(10, (remove(), remove())), (20, (rename(), rename()))] {
         assert_eq!(meant(&mut core, id, first, Err(FsError::Stale)), DIR, "as the kernel was told");

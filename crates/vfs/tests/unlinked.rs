@@ -197,7 +197,7 @@ fn renames_that_remove_nothing_leave_the_count_alone() {
         }
         let (parent, new_parent) = (Ino::ROOT, Ino::ROOT);
         let (name, new_name) = (b"f"[..].into(), b"g"[..].into());
-        rig.ask(Request::Rename { parent, name, new_parent, new_name, mode, bound: None });
+        rig.ask(Request::Rename { parent, name, new_parent, new_name, mode, bound: None, whiteout: None });
         let seq = rig.shipped.expect("it is shipped");
         let changes = vec![Change::PutAttr { ino: FILE, attr: two_links(2) }];
         rig.hear(FromMaster::Changed { seq, changes });

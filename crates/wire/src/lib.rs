@@ -17,4 +17,4 @@ pub use to_master::{
 };
 
 /// Version of the protocol. A node and a master of different versions refuse each other by name.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;

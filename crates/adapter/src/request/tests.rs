@@ -143,11 +143,21 @@ fn renaming() {
         new_name: boxed("b"),
         mode,
         bound: Some(1000),
+        whiteout: None,
     };
     assert_asks(rename(0), request(RenameMode::Replace), Shape::Plain);
     assert_asks(rename(1), request(RenameMode::NoReplace), Shape::Plain);
     assert_asks(rename(2), request(RenameMode::Exchange), Shape::Plain);
-    for flags in [3, linux::RENAME_WHITEOUT, 5, 8] {
+    let whiteout = |mode| {
+        let Request::Rename { parent, name, new_parent, new_name, bound, .. } = request(mode) else {
+            panic!("a rename")
+        };
+        let whiteout = Some(Box::new(spec(FileKind::CharDevice, 0, 0)));
+        Request::Rename { parent, name, new_parent, new_name, mode, bound, whiteout }
+    };
+    assert_asks(rename(linux::RENAME_WHITEOUT), whiteout(RenameMode::Replace), Shape::Plain);
+    assert_asks(rename(linux::RENAME_WHITEOUT | 1), whiteout(RenameMode::NoReplace), Shape::Plain);
+    for flags in [3, linux::RENAME_WHITEOUT | 2, 7, 8] {
         assert_eq!(refused(rename(flags)), Errno::INVAL);
     }
 }

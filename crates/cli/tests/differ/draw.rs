@@ -415,7 +415,9 @@ impl<'a> Source<'a> {
         let from = self.path(ALL);
         let flags = match self.rng.u32(0..10) {
             0..6 => RenameFlags::empty(),
-            6..8 => RenameFlags::NOREPLACE,
+            6..7 => RenameFlags::NOREPLACE,
+            // To a free place: ext4 changes the times of a directory from which nothing could be moved.
+            7..8 => RenameFlags::WHITEOUT,
             _ => RenameFlags::EXCHANGE,
         };
         let same_kind: Vec<Kind> =
@@ -423,7 +425,7 @@ impl<'a> Source<'a> {
         let is_dir = same_kind.contains(&Kind::Dir);
         let to = if flags.contains(RenameFlags::EXCHANGE) {
             self.path(ALL)
-        } else if self.chance(30) && !flags.contains(RenameFlags::NOREPLACE) {
+        } else if flags.is_empty() && self.chance(30) {
             self.path(if is_dir { &[Kind::Dir] } else { &[Kind::File, Kind::Link, Kind::Fifo] })
         } else {
             self.place()

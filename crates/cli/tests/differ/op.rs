@@ -160,6 +160,7 @@ impl Op {
             Unlink { .. } => "unlink",
             Rename { flags, .. } if flags.is_empty() => "rename",
             Rename { flags, .. } if flags.contains(RenameFlags::EXCHANGE) => "rename exchange",
+            Rename { flags, .. } if flags.contains(RenameFlags::WHITEOUT) => "rename whiteout",
             Rename { .. } => "rename noreplace",
             Link { .. } => "link",
             LinkOpen { .. } => "link open",

@@ -78,3 +78,33 @@ fn nodes_go_on_under_a_master_that_does_not_see_their_processes() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// Goal: a directory of the volume is the upper one of an overlayfs, as container stores have it, and another node sees what was changed in it. Method: files of a lower directory are changed,
+/// removed, moved and replaced; once more after it was mounted anew.
+#[test]
+fn an_overlay_has_its_upper_directory_here() {
+    let Some(lab) = Lab::new() else { return };
+    if !std::fs::read_to_string("/proc/filesystems").expect("read").contains("overlay") {
+        eprintln!("skipped: this kernel has no overlayfs");
+        return;
+    }
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    lab.sh("mkdir -p a/lower/dir a/upper a/work m").expect_success();
+    lab.sh("for name in changed removed moved dir/inside; do echo lower >a/lower/$name; done")
+        .expect_success();
+    let mount = "mount -t overlay overlay m -o lowerdir=a/lower,upperdir=a/upper,workdir=a/work";
+    let changed = lab.sh(&format!(
+        "{mount} && trap 'cd .. && umount m' EXIT && cd m && echo upper >>changed && rm removed && mv moved here && rm -r dir && mkdir dir && find . | sort"
+    ));
+    let expected = ".\n./changed\n./dir\n./here\n";
+    assert_eq!(changed.expect_success().out, expected);
+    let again = lab.sh(&format!("{mount} && trap 'cd .. && umount m' EXIT && cd m && find . | sort"));
+    assert_eq!(again.expect_success().out, expected);
+    let seen = lab.sh("cd b/upper && stat -c '%F %t:%T %a' removed moved && cat changed here && ls -A dir");
+    let whiteout = "character special file 0:0 0\n";
+    assert_eq!(seen.expect_success().out, format!("{whiteout}{whiteout}lower\nupper\nlower\n"));
+    for mount in [b, a] {
+        mount.unmount(&lab);
+    }
+    lab.sh(&format!("{BINARY} fsck --data vol")).expect_success();
+}

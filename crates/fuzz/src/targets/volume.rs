@@ -175,6 +175,7 @@ fn operations(ino: Ino, key: &[u8], value: &[u8]) -> Vec<Op> {
             target_open_here: false,
             meant: Ino(0),
             bound: None,
+            whiteout: None,
         });
         list.push(Op::Rmdir { parent: Ino::ROOT, name: name(b"moved"), meant: Ino(0), bound: None });
         list.push(Op::Unlink { parent: Ino::ROOT, name: name(b"moved"), open_here: false, bound: None });

@@ -95,6 +95,8 @@ pub enum Op {
         meant: Ino,
         /// As with `Unlink`, of both names.
         bound: Option<u32>,
+        /// What takes the old name, if anything does (`RENAME_WHITEOUT`). Not with [`RenameMode::Exchange`].
+        whiteout: Option<Box<NewInode>>,
     },
     /// chmod, chown, utimensat. Not truncation, which is a change of content.
     SetAttr {
@@ -160,7 +162,7 @@ codec_enum!(Op, "operation", {
     2 => Link { ino, parent, name },
     3 => Unlink { parent, name, open_here, bound },
     4 => Rmdir { parent, name, meant, bound },
-    5 => Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound },
+    5 => Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound, whiteout },
     6 => SetAttr { ino, set },
     7 => SetXattr { ino, name, value, mode, only_owner },
     8 => RemoveXattr { ino, name, only_owner },
@@ -320,9 +322,19 @@ impl Op {
             Self::Rmdir { parent, name, meant, bound } => {
                 rmdir::plan(view, context, (*parent, name), *meant, *bound)
             }
-            Self::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound } => {
+            Self::Rename {
+                parent,
+                name,
+                new_parent,
+                new_name,
+                mode,
+                target_open_here,
+                meant,
+                bound,
+                whiteout,
+            } => {
                 let (parent, new_parent, bound) = (*parent, *new_parent, *bound);
-                let names = rename::Names { parent, name, new_parent, new_name, bound };
+                let names = rename::Names { parent, name, new_parent, new_name, bound, whiteout };
                 let target = rename::Target { open_here: *target_open_here, meant: *meant };
                 rename::plan(view, context, &names, *mode, target)
             }
@@ -340,6 +352,15 @@ impl Op {
             Self::TellOwner { ino } => {
                 Ok(Plan { changes: vec![Change::Owner { ino: *ino }], reply: OpReply::Done })
             }
+        }
+    }
+
+    /// The inode that it makes under a name, and the directory of that.
+    pub fn made(&self) -> Option<(Ino, &NewInode)> {
+        match self {
+            Self::Create { parent, new, .. } => Some((*parent, new)),
+            Self::Rename { parent, whiteout: Some(new), .. } => Some((*parent, new)),
+            _ => None,
         }
     }
 

@@ -1,15 +1,17 @@
 //! rename and renameat2, by the rules of rename(2), renameat2(2) and `linux:fs/namei.c`.
 
+use std::sync::Arc;
+
 use types::{Ino, LockMode, Name, ResourceId};
 
 use super::parent::Parent;
 use super::removal::{self, Removal};
 use super::subject::{Halves, Place, Subject};
-use super::{OpContext, OpReply, Plan, RenameMode};
+use super::{NewInode, OpContext, OpReply, Plan, RenameMode, create};
 use crate::change::Change;
 use crate::cookie::Cookie;
 use crate::error::FsError;
-use crate::record::{Dirent, FileKind};
+use crate::record::{Child, Dirent, FileKind};
 use crate::view::{Lookup, View, ViewError};
 
 /// The two names.
@@ -20,6 +22,8 @@ pub(super) struct Names<'a> {
     pub(super) new_name: &'a Name,
     /// Who asks, if sticky directories bind him.
     pub(super) bound: Option<u32>,
+    /// What takes the old name.
+    pub(super) whiteout: &'a Option<Box<NewInode>>,
 }
 
 /// What the sender has under the new name.
@@ -47,6 +51,7 @@ pub(super) fn plan(
     match (view.lookup(names.new_parent, names.new_name, LockMode::Ex)?, mode) {
         (Lookup::Found { .. }, RenameMode::NoReplace) => Err(FsError::Exists.into()),
         (Lookup::Absent { .. }, RenameMode::Exchange) => Err(FsError::NotFound.into()),
+        (_, RenameMode::Exchange) if names.whiteout.is_some() => Err(FsError::Invalid.into()),
         (Lookup::Found { cookie, entry }, RenameMode::Exchange) => {
             Move { view, context, names, parents }.exchange(source, Found { cookie, entry })
         }
@@ -120,25 +125,49 @@ impl<V: View> Move<'_, V> {
         removed: Vec<Change>,
         replaced: Option<Ino>,
     ) -> Result<Plan, ViewError> {
-        let Names { parent, name, new_parent, new_name, bound } = *self.names;
+        let Names { parent, new_parent, new_name, bound, .. } = *self.names;
         let ino = source.entry.ino;
         if is_directory(&source.entry) {
             self.parents.move_subdirectory()?;
         }
-        let subject = Subject::of_entry(self.view, parent, source.cookie, source.entry)?;
+        let old_cookie = source.cookie;
+        let subject = Subject::of_entry(self.view, parent, old_cookie, source.entry)?;
         self.parents.old.check_sticky(&subject, bound)?;
         self.parents.check_trees(&[&subject])?;
-        let mut changes = vec![Change::DeleteEntry { parent, cookie: source.cookie, name: name.clone() }];
+        let (mut changes, made) = self.leave(old_cookie)?;
         changes.extend(removed);
         changes.extend(self.put_under(subject, new_parent, cookie, new_name));
         changes.extend(self.parents.into_changes(self.context));
+        changes.extend(made);
         let replaced = replaced.unwrap_or(Ino(0));
         Ok(Plan { changes, reply: OpReply::Renamed { ino, replaced } })
     }
 
+    /// What becomes of the old entry: it goes, or is what the caller makes in its place, which counts as one inode more.
+    fn leave(&self, cookie: Cookie) -> Result<(Vec<Change>, Option<Change>), ViewError> {
+        let Names { parent, name, whiteout, .. } = *self.names;
+        let Some(new) = whiteout else {
+            return Ok((vec![Change::DeleteEntry { parent, cookie, name: name.clone() }], None));
+        };
+        if !matches!(new.kind, FileKind::CharDevice) {
+            return Err(FsError::Invalid.into());
+        }
+        let (inode, inherited) = create::birth(self.view, self.context, &self.parents.old, new)?;
+        let made = inode.count();
+        let (inode, spilled) = create::with_xattrs(new.ino, parent, inode, inherited);
+        let child = Child::Covered { inode: Arc::new(inode) };
+        let entry = Dirent { name: name.clone(), ino: new.ino, child };
+        let mut changes = vec![
+            Change::PutEntry { parent, cookie, entry },
+            Change::PutPlacement { ino: new.ino, parent, cookie },
+        ];
+        changes.extend(spilled);
+        Ok((changes, Some(made)))
+    }
+
     /// Swaps two entries' inodes.
     fn exchange(mut self, source: Found, target: Found) -> Result<Plan, ViewError> {
-        let Names { parent, name, new_parent, new_name, bound } = *self.names;
+        let Names { parent, name, new_parent, new_name, bound, .. } = *self.names;
         self.check_no_cycle(&source.entry)?;
         self.check_no_cycle_back(&target.entry)?;
         let (ino, replaced) = (source.entry.ino, target.entry.ino);

@@ -58,6 +58,7 @@ fn what_is_made_in_a_tree_is_charged_to_it_and_stays_there() {
         target_open_here: false,
         meant: Ino(0),
         bound: None,
+        whiteout: None,
     };
     let refused = [
         rename(10, "in", 1, "in", RenameMode::Replace),

@@ -54,6 +54,7 @@ fn what_cannot_be_covered_stays() {
         target_open_here: false,
         meant: Ino(0),
         bound: None,
+        whiteout: None,
     });
     assert_eq!(volume.changes(&merge(11)).len(), 4, "a rename makes it known");
     assert_eq!(volume.plan(&merge(77)), Err(FsError::NotFound));

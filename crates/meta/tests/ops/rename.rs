@@ -16,6 +16,7 @@ fn rename(dir: u64, text: &str, new_dir: u64, new_text: &str, mode: RenameMode) 
         target_open_here: false,
         meant: Ino(0),
         bound: None,
+        whiteout: None,
     }
 }
 
@@ -173,6 +174,55 @@ fn refusals() {
     }
 }
 
+/// Goal: a rename that leaves a whiteout makes it under the old name, in one with the move. Method: over a free name, in place of another file, in another directory, and of a
+/// directory; what it makes is in the list of changes beside what the same rename without it does, but for the name that goes.
+#[test]
+fn a_whiteout_takes_the_old_name() {
+    let volume = volume();
+    let new = || Some(Box::new(new_inode(99, FileKind::CharDevice, 0)));
+    let with = |op: Op| match op {
+        Op::Rename { parent, name, new_parent, new_name, mode, target_open_here, meant, bound, .. } => {
+            Op::Rename {
+                parent,
+                name,
+                new_parent,
+                new_name,
+                mode,
+                target_open_here,
+                meant,
+                bound,
+                whiteout: new(),
+            }
+        }
+        other => other,
+    };
+    for (op, old) in [
+        (replace(1, "a", 1, "free"), "a"),
+        (replace(1, "a", 10, "free"), "a"),
+        (replace(1, "e", 10, "free"), "e"),
+        (replace(1, "e", 10, "s"), "e"),
+    ] {
+        let (plain, made) = (volume.changes(&op), volume.changes(&with(op.clone())));
+        let goes =
+            |change: &&Change| matches!(change, Change::DeleteEntry { name: of, .. } if *of == name(old));
+        let same: Vec<&Change> = plain.iter().filter(|change| !goes(change)).collect();
+        let rest: Vec<&Change> = made.iter().filter(|change| !same.contains(change)).collect();
+        let [
+            Change::PutEntry { parent, cookie, entry },
+            Change::PutPlacement { ino, parent: of, cookie: at },
+            Change::AddUsage { inodes: 1, bytes: 0, .. },
+        ] = rest[..]
+        else {
+            panic!("{op:?}: {rest:?}")
+        };
+        assert_eq!((parent, cookie, entry.ino), (of, at, *ino), "{op:?}");
+        assert_eq!((&entry.name, *ino, entry.kind()), (&name(old), Ino(99), FileKind::CharDevice));
+        assert_eq!(made.len(), same.len() + 3, "nothing is missing");
+    }
+    let exchange = rename(1, "a", 10, "s", RenameMode::Exchange);
+    assert_eq!(volume.plan(&with(exchange)), Err(FsError::Invalid));
+}
+
 /// The kernel of who asks takes directory `meant` for replaced: that, or nothing, is.
 #[test]
 fn another_directory_than_the_one_that_is_meant_is_not_replaced() {
@@ -187,6 +237,7 @@ fn another_directory_than_the_one_that_is_meant_is_not_replaced() {
             target_open_here,
             meant: Ino(ino),
             bound: None,
+            whiteout: None,
         },
         other => other,
     };

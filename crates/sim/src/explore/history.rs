@@ -380,6 +380,7 @@ fn perform(tree: &mut Tree, node: NodeId, call: &Call, made: u64) -> Outcome {
             target_open_here: false,
             meant: Ino(0),
             bound: None,
+            whiteout: None,
         })),
         Call::Link { ino, dir, name: new } => {
             told(op(Op::Link { ino: Ino(*ino), parent: Ino(*dir), name: name(new) }))

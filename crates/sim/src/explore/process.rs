@@ -372,6 +372,7 @@ fn begin_change(step: Step, places: &Places) -> Begin {
                 new_name: new_name.as_bytes().into(),
                 mode: RenameMode::Replace,
                 bound: None,
+                whiteout: None,
             };
             Begin::Asked(Call::Rename { dir, name: bytes(name), to, new_name: bytes(new_name) }, request)
         }

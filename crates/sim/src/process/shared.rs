@@ -158,6 +158,7 @@ impl Process {
             new_name: new_name.into(),
             mode,
             bound: None,
+            whiteout: None,
         };
         let reply = self.call(rename).await;
         match &reply {

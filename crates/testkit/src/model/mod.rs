@@ -169,9 +169,19 @@ impl Tree {
             Op::Link { ino, parent, name } => self.link(*ino, *parent, name.as_bytes(), now),
             Op::Unlink { parent, name, bound, .. } => self.unlink(*parent, name.as_bytes(), *bound, now),
             Op::Rmdir { parent, name, bound, .. } => self.rmdir(*parent, name.as_bytes(), *bound, now),
-            Op::Rename { parent, name, new_parent, new_name, mode, bound, .. } => {
+            Op::Rename { parent, name, new_parent, new_name, mode, bound, whiteout, .. } => {
                 let (from, to) = ((*parent, name.as_bytes()), (*new_parent, new_name.as_bytes()));
-                self.rename(from, to, *mode, *bound, now)
+                let left = match whiteout {
+                    Some(new) => Some((new.ino, self.newborn(*parent, new, now)?)),
+                    None => None,
+                };
+                let done = self.rename(from, to, *mode, *bound, now)?;
+                // Nothing is moved from one name of an inode to another.
+                if let Some((ino, node)) = left.filter(|_| !self.has_name(*parent, name.as_bytes())) {
+                    self.nodes.insert(ino, node);
+                    self.put_name(*parent, name.as_bytes(), ino, now);
+                }
+                Ok(done)
             }
             Op::SetAttr { ino, set } => self.set_attr(*ino, set, now),
             Op::SetXattr { ino, name, value, mode, only_owner } => {

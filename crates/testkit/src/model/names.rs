@@ -193,7 +193,11 @@ impl Tree {
         }
     }
 
-    fn put_name(&mut self, dir: Ino, name: &[u8], ino: Ino, now: Timespec) {
+    pub(super) fn has_name(&self, dir: Ino, name: &[u8]) -> bool {
+        self.entries(dir).is_some_and(|entries| entries.contains_key(name))
+    }
+
+    pub(super) fn put_name(&mut self, dir: Ino, name: &[u8], ino: Ino, now: Timespec) {
         self.change_names(dir, now, |entries| entries.insert(name.to_vec(), ino));
     }
 
