@@ -12,6 +12,7 @@ use vfs::{Interrupt, RequestId, Shield};
 use crate::invalidate::Before;
 use crate::kind::kind_of;
 use crate::late::{Late, NameHash};
+use crate::looks::Looks;
 use crate::refused::{Refused, Writer};
 use crate::reply::{Answer, Shape};
 use crate::told::Told;
@@ -30,6 +31,8 @@ pub(crate) struct Call {
     pub making: Option<NameHash>,
     /// The thread that asked, 0 if it is not in sight.
     pid: u32,
+    /// Inodes whose attributes it changes by an answer that tells nothing of them; once it has, those of which others may still take in older ones.
+    pub changes: [Option<Ino>; 4],
     /// Whether no limits of accounts bind who asks: root, as with quotas everywhere.
     pub is_exempt: bool,
     /// Whether it asks for attributes by an open file, as lseek does.
@@ -67,6 +70,7 @@ impl Call {
             waited: Waited::No,
             before: None,
             making: None,
+            changes: [None; 4],
             pid,
             is_by_handle: false,
             is_exempt: uid == 0,
@@ -194,6 +198,8 @@ pub struct PendingTable {
     pub(crate) refused: Told<Refused, Writer>,
     /// Who was answered ESTALE.
     pub(crate) late: Told<Late>,
+    /// Who was told of which attributes.
+    pub(crate) looks: Looks,
 }
 
 impl PendingTable {

@@ -168,6 +168,12 @@ impl Invalidator {
         self.shared.submit(steps, Done::Job(job));
     }
 
+    /// Takes attributes back, those that are under way included. Waits for nothing: the inode must be one that the kernel is
+    /// asking about.
+    pub fn outdate(&self, ino: Ino) {
+        self.shared.perform(&Step::Order(Invalidation::Attr { ino }));
+    }
+
     /// Sees to what comes before an answer, then calls `then`. Never blocks.
     pub fn prepare(&self, before: Before, then: Box<dyn FnOnce() + Send>) {
         let Before { drop, raise, shield, catch_up } = before;

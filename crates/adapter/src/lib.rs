@@ -25,6 +25,7 @@ mod invalidate;
 mod kind;
 mod late;
 mod linux;
+mod looks;
 mod read;
 mod refused;
 mod reply;

@@ -11,7 +11,7 @@ use chunk::SegmentStore;
 use fuse::{Errno, Forget, Handler, Operation, PlaceEvent, Transport};
 use meta::FsError;
 use obs::{FuseKind, Metrics, OperationKind};
-use types::{Ino, Timespec};
+use types::{Ino, Micros, Timespec};
 use vfs::{
     Asker, Clock, Core, Keep, Outdated, ReadJob, Reply, Request, RequestId, Reread, Via, WriteData, WriteNow,
 };
@@ -23,6 +23,7 @@ use crate::groups;
 use crate::invalidate::{Before, Invalidator};
 use crate::late::NameHash;
 use crate::linux;
+use crate::looks::Looks;
 
 use crate::read;
 use crate::refused::{InCall, Refused, in_call, writer_of};
@@ -298,7 +299,7 @@ fn write_now<D: Driver>(driver: &D, call: Call, write: &WriteNow<'_>) -> Written
         let accepted: Option<&mut dyn FnMut()> = may_accept.then_some(&mut accept);
         let reply = core.write_now(clock, write, accepted)?;
         match &mut waiting {
-            Some(call) => note_answer(core, driver.catch_up(), call, &reply),
+            Some(call) => note_answer(core, clock, driver, call, &reply),
             None => note_written(core, shape, pid, &reply),
         }
         Some(reply)
@@ -314,11 +315,14 @@ fn write_now<D: Driver>(driver: &D, call: Call, write: &WriteNow<'_>) -> Written
 }
 
 /// Answers the request `id`, as [`vfs::Output::Reply`] says. Never blocks.
-pub fn answer<D: Driver>(driver: &D, id: RequestId, reply: Reply) {
+pub fn answer<D: Driver>(driver: &D, id: RequestId, mut reply: Reply) {
     match driver.pending().remove(id) {
         Some(mut call) => {
-            if may_need_more(call.shape, &reply) {
-                driver.with_core(|core, _| note_answer(core, driver.catch_up(), &mut call, &reply));
+            if may_need_more(&call, &reply) {
+                driver.with_core(|core, clock| {
+                    note_answer(core, clock, driver, &mut call, &reply);
+                    doubt(core, &mut reply);
+                });
             }
             conclude(driver, call, reply, Thread::Other);
         }
@@ -371,7 +375,9 @@ enum Thread {
 
 /// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
 /// about that first.
-fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call, reply: &Reply) {
+fn note_answer<D: Driver>(core: &mut Core, clock: Clock, driver: &D, call: &mut Call, reply: &Reply) {
+    let catch_up = driver.catch_up();
+    note_told(&driver.pending().looks, clock.now, call, reply);
     let is_short = |len: usize, wanted: u32| len < wanted as usize;
     match (call.shape, reply) {
         // Nothing may come before this answer.
@@ -419,6 +425,38 @@ fn note_answer(core: &mut Core, catch_up: Option<&Arc<CatchUp>>, call: &mut Call
     }
 }
 
+/// What an answer tells others of may be changed before they take it in, and what it changes they may have been told of before.
+fn note_told(looks: &Looks, now: Micros, call: &mut Call, reply: &Reply) {
+    let thread = call.pid();
+    match (call.kind(), reply) {
+        (FuseKind::Getattr | FuseKind::Statx, Reply::Attr(attr, Keep::Yes)) => {
+            looks.note(attr.ino, thread, now)
+        }
+        (FuseKind::Lookup, Reply::Entry(entry)) if entry.keep_attr == Keep::Yes => {
+            looks.note(entry.attr.ino, thread, now);
+        }
+        (FuseKind::Readdirplus, Reply::Dir(_)) => looks.note_many(thread, now),
+        (_, Reply::Error(_)) => call.changes = [None; 4],
+        _ if call.changes[0].is_some() => {
+            for change in &mut call.changes {
+                *change = change.filter(|ino| looks.are_under_way(*ino, thread, now));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// An answer that has been there for a while: what it tells may have been changed before anybody could know of it, and is good for once then.
+fn doubt(core: &mut Core, reply: &mut Reply) {
+    match reply {
+        Reply::Attr(attr, keep) if *keep == Keep::Yes && !core.is_as_told(attr) => *keep = Keep::No,
+        Reply::Entry(entry) if entry.keep_attr == Keep::Yes && !core.is_as_told(&entry.attr) => {
+            entry.keep_attr = Keep::No;
+        }
+        _ => {}
+    }
+}
+
 /// A read that met an end is answered when the kernel has that one too.
 fn note_earlier_end(core: &mut Core, call: &mut Call, ino: Ino) {
     let earlier = core.earlier_end_met(ino);
@@ -445,15 +483,16 @@ fn note_written(core: &mut Core, shape: WriteShape, thread: u32, reply: &Reply) 
 }
 
 /// Whether there is anything to [note](note_answer).
-fn may_need_more(shape: Shape, reply: &Reply) -> bool {
+fn may_need_more(call: &Call, reply: &Reply) -> bool {
     match reply {
         Reply::Attr(..)
         | Reply::Entry(..)
         | Reply::Created(..)
+        | Reply::Dir(_)
         | Reply::Written { .. }
         | Reply::Copied { .. } => true,
-        Reply::Data(_) | Reply::ReadJob(_) => matches!(shape, Shape::Read { .. }),
-        _ => false,
+        Reply::Data(_) | Reply::ReadJob(_) => matches!(call.shape, Shape::Read { .. }),
+        _ => call.changes[0].is_some(),
     }
 }
 
@@ -463,14 +502,17 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
     log::trace!("request {}: {request:?}", id.0);
     call.note_operation(request.kind());
     let is_exempt = call.is_exempt;
-    let replied = driver.with_core(|core, clock| match core.submit_by(clock, id, request, is_exempt) {
-        Some(reply) => {
-            note_answer(core, driver.catch_up(), &mut call, &reply);
-            Some((call, reply))
-        }
-        None => {
-            driver.pending().insert(call);
-            None
+    let replied = driver.with_core(|core, clock| {
+        call.changes = core.changes_untold(&request);
+        match core.submit_by(clock, id, request, is_exempt) {
+            Some(reply) => {
+                note_answer(core, clock, driver, &mut call, &reply);
+                Some((call, reply))
+            }
+            None => {
+                driver.pending().insert(call);
+                None
+            }
         }
     });
     if let Some((call, reply)) = replied {
@@ -550,6 +592,10 @@ fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
 
 /// Answers, after what comes before.
 pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, mut answer: Answer) {
+    for ino in call.changes.into_iter().flatten() {
+        // The kernel has it in its hands, for what it asks.
+        driver.corrector().outdate(ino);
+    }
     let Some(before) = call.take_before() else {
         if let Shape::Flush { ino } = call.shape
             && driver.catch_up().is_some_and(|catch_up| catch_up.uses(ino))

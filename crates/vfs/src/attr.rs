@@ -1,6 +1,6 @@
 //! Lookups and attributes.
 
-use meta::ops::AttrSet;
+use meta::ops::{AttrSet, RenameMode};
 use meta::{Body, FileKind, FsError, Inode, InodeAttr, Op};
 use obs::OperationKind;
 use rustc_hash::FxHashMap;
@@ -369,6 +369,33 @@ impl Core {
             }
             Some(child.unwrap_or(parent))
         })
+    }
+
+    /// The inodes whose attributes a request changes by an answer that tells the kernel nothing of them, as far as they are known here. Not those that
+    /// lose a name: of them the kernel takes in no older answer.
+    pub fn changes_untold(&self, request: &Request) -> [Option<Ino>; 4] {
+        match request {
+            Request::Make { parent, .. }
+            | Request::Create { parent, .. }
+            | Request::Link { parent, .. }
+            | Request::Unlink { parent, .. }
+            | Request::Rmdir { parent, .. } => [Some(*parent), None, None, None],
+            Request::Rename { parent, name, new_parent, new_name, mode, .. } => {
+                let child = |dir: Ino, name: &[u8]| self.cached_child(dir, &Name::new(name).ok()?);
+                let exchanged = child(*new_parent, new_name).filter(|_| *mode == RenameMode::Exchange);
+                let other = Some(*new_parent).filter(|other| other != parent);
+                [Some(*parent), other, child(*parent, name), exchanged]
+            }
+            Request::SetXattr { ino, .. }
+            | Request::RemoveXattr { ino, .. }
+            | Request::Allocate { ino, .. } => [Some(*ino), None, None, None],
+            _ => [None; 4],
+        }
+    }
+
+    /// Whether an answer tells of an inode as it is now.
+    pub fn is_as_told(&mut self, attr: &Attr) -> bool {
+        self.attr_here(attr.ino).is_some_and(|(now, _)| now == *attr)
     }
 
     /// User and group of an inode, if they are known here.

@@ -19,6 +19,7 @@ mod judged;
 mod lab;
 mod large_files;
 mod late;
+mod late_answers;
 mod logs;
 mod looks;
 mod mappings;
