@@ -37,7 +37,8 @@ pub(crate) struct Contents {
 /// run. Older journals may stand before it that fjall had flushed.
 ///
 /// A tail of the last journal that cannot be read and was never synced is cut off, so that fjall, which
-/// refuses some of them, finds a clean end.
+/// refuses some of them, finds a clean end. Where no batch can be read at all, nothing is: whether any was synced the tables tell, once fjall has opened
+/// them without the journals ([`set_aside`]).
 ///
 /// # Errors
 ///
@@ -76,6 +77,7 @@ pub(crate) fn check(dir: &Path, witness: Mark) -> Result<Contents> {
                 return Err(EngineError::corrupt(what, path));
             }
             Stop::Torn if !is_last => broken = Some(path),
+            Stop::Damaged { .. } | Stop::Torn if contents.last.is_none() => {}
             Stop::Damaged { .. } | Stop::Torn => {
                 check_reaches(contents.last, witness, path)?;
                 cut(path, scan.valid_len)?;
@@ -97,6 +99,63 @@ fn check_reaches(last: Option<Reserved>, witness: Mark, path: &Path) -> Result<(
         }
         // Without a batch the tables decide, once fjall has opened them.
         Some(_) | None => Ok(()),
+    }
+}
+
+/// Takes journals of which no batch can be read out of fjall's way, which would empty them: they may be damaged at their start. Returns the newest.
+///
+/// Afterwards either [`drop_aside`] or [`put_back`] is to be called; a process that dies before has it done by the next.
+pub(crate) fn set_aside(dir: &Path, contents: &Contents) -> Result<Option<PathBuf>> {
+    let mut newest = None;
+    if contents.last.is_some() {
+        return Ok(newest);
+    }
+    for (_, path) in list(dir)? {
+        let is_written = has_bytes(&path).map_err(|source| EngineError::Io {
+            what: "reading the journal",
+            path: path.clone(),
+            source,
+        })?;
+        if is_written {
+            log::warn!("journal {}: no batch in it can be read", path.display());
+            rename(&path, &path.with_extension(ASIDE), dir)?;
+            newest = Some(path);
+        }
+    }
+    Ok(newest)
+}
+
+/// Removes what was [set aside](set_aside): the tables hold all that was synced.
+pub(crate) fn drop_aside(dir: &Path) -> Result<()> {
+    for path in list_of(dir, ASIDE)?.into_iter().map(|(_, path)| path) {
+        fs::remove_file(&path).map_err(|source| EngineError::write("removing a journal", &path, source))?;
+    }
+    Ok(())
+}
+
+/// Has everything as it was before something was [set aside](set_aside). fjall must not have them open.
+pub(crate) fn put_back(dir: &Path) -> Result<()> {
+    for (_, path) in list_of(dir, ASIDE)? {
+        rename(&path, &path.with_extension(JOURNAL), dir)?;
+    }
+    Ok(())
+}
+
+fn rename(from: &Path, to: &Path, dir: &Path) -> Result<()> {
+    fs::rename(from, to)
+        .and_then(|()| File::open(dir)?.sync_all())
+        .map_err(|source| EngineError::write("renaming a journal", from, source))
+}
+
+/// Whether anything but zeros is in a file.
+fn has_bytes(path: &Path) -> io::Result<bool> {
+    let (mut file, mut piece) = (File::open(path)?, vec![0; STORED_AT_ONCE as usize]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(false),
+            len if piece[..len].iter().any(|byte| *byte != 0) => return Ok(true),
+            _ => {}
+        }
     }
 }
 
@@ -175,11 +234,15 @@ pub(crate) fn newest(dir: &Path) -> Option<(u64, PathBuf)> {
 
 /// Lists the journals, oldest first.
 fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    list_of(dir, JOURNAL)
+}
+
+fn list_of(dir: &Path, extension: &str) -> Result<Vec<(u64, PathBuf)>> {
     let fail = |source| EngineError::Io { what: "listing the journals", path: dir.into(), source };
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
-        if path.extension().is_none_or(|extension| extension != "jnl") {
+        if path.extension().is_none_or(|of| of != extension) {
             continue;
         }
         match path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()) {
@@ -190,6 +253,11 @@ fn list(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
     found.sort_unstable();
     Ok(found)
 }
+
+/// What names of journals end with.
+const JOURNAL: &str = "jnl";
+/// And those of journals that are set aside.
+const ASIDE: &str = "aside";
 
 #[derive(Debug)]
 struct Scan {

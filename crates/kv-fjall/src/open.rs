@@ -47,6 +47,8 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         Contents::default()
     } else {
         check_layout(&engine_dir)?;
+        // Of an opening that did not come to its end.
+        journal::put_back(&engine_dir)?;
         let contents = journal::check(&engine_dir, witness.mark())?;
         // The claim's sync, or that before the next journal, makes it durable.
         journal::store_again(&engine_dir, contents.newest_len)?;
@@ -55,19 +57,18 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
     if contents.newest_len >= options.journal_bytes {
         journal::begin_next(&engine_dir)?;
     }
+    let aside = if is_new { None } else { journal::set_aside(&engine_dir, &contents)? };
     let found = journal::newest(&engine_dir);
-    let (database, keyspace) =
-        open_fjall(&engine_dir, options).map_err(|error| name_file(&engine_dir, error))?;
-    number_on(&database, &keyspace);
-    sync_names(dir, &engine_dir)?;
-    let stored = if is_new {
-        Reserved::default()
-    } else {
-        let newest = found.as_ref().map_or(&*engine_dir, |(_, path)| path);
-        check_opened(&database, &keyspace, contents, witness.mark(), (&engine_dir, newest))
-            .map_err(|error| name_file(&engine_dir, error))
-            .inspect_err(|error| leave_marker(&dir.join(DAMAGED), error))?
-    };
+    let newest = aside.as_deref().or(found.as_ref().map(|(_, path)| &**path)).unwrap_or(&engine_dir);
+    let expected = (!is_new).then_some(Expected { contents, witness: witness.mark(), newest });
+    let opened = open_checked(dir, &engine_dir, options, expected);
+    if opened.is_err() && aside.is_some() {
+        journal::put_back(&engine_dir)?;
+    }
+    let (database, keyspace, stored) = opened?;
+    if aside.is_some() {
+        journal::drop_aside(&engine_dir)?;
+    }
     refuse_unless_newer(Mark { seq: stored.seq, generation: stored.generation }, claim)?;
 
     let claimed = Reserved { generation: claim.generation, contents_crc: 0, ..stored };
@@ -79,6 +80,36 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
     witness.record(Mark { seq: stored.seq, generation: claim.generation })?;
     let ahead = Ahead::new(engine_dir, found.filter(|(_, path)| !has_room_made(path)).map(|(id, _)| id));
     Ok(Opened { keyspace, database, witness, last: stored.seq, ahead, lock })
+}
+
+/// What an engine should hold that is not new.
+struct Expected<'a> {
+    contents: Contents,
+    witness: Mark,
+    /// The journal that should have reached the witness, or the directory where there was none.
+    newest: &'a Path,
+}
+
+/// Opens fjall and compares what it has with what is expected. Returns the newest reserved record, too.
+fn open_checked(
+    dir: &Path,
+    engine_dir: &Path,
+    options: Options,
+    expected: Option<Expected<'_>>,
+) -> Result<(Database, Keyspace, Reserved)> {
+    let (database, keyspace) =
+        open_fjall(engine_dir, options).map_err(|error| name_file(engine_dir, error))?;
+    number_on(&database, &keyspace);
+    sync_names(dir, engine_dir)?;
+    let stored = match expected {
+        None => Reserved::default(),
+        Some(Expected { contents, witness, newest }) => {
+            check_opened(&database, &keyspace, contents, witness, (engine_dir, newest))
+                .map_err(|error| name_file(engine_dir, error))
+                .inspect_err(|error| leave_marker(&dir.join(DAMAGED), error))?
+        }
+    };
+    Ok((database, keyspace, stored))
 }
 
 /// Has fjall write its next batches to where the last one in `journal` ends, which is the claim. Returns whether it will.

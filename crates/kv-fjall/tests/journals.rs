@@ -304,3 +304,60 @@ fn make_sparse(path: &Path) {
     }
     file.set_len(bytes.len() as u64).unwrap();
 }
+
+/// Goal: an opening that finds the start of a journal damaged refuses, and changes nothing: once the disk reads right again all is there. Method: what a kill leaves is damaged in its
+/// first bytes or in all of its first sector, opened, and mended; the same where a process has died while the journal was set aside.
+#[test]
+fn a_journal_that_is_damaged_at_its_start_stays_whole() {
+    let scratch = common::Scratch::new("journals-start");
+    let dir = scratch.path().join("volume");
+    let engine = FjallEngine::open(&dir, OPTIONS, Claim::new(1)).unwrap();
+    sync_each(&engine, 50);
+    let copy = dir.with_extension("copy");
+    copy_tree(&dir, &copy);
+    drop(engine);
+    for damaged in [0..1, 13..14, 0..512] {
+        let work = dir.with_extension("work");
+        copy_tree(&copy, &work);
+        let [journal] = &journals(&work)[..] else { panic!("{:?}", journals(&work)) };
+        let sound = fs::read(journal).unwrap();
+        let mut bytes = sound.clone();
+        bytes[damaged.clone()]
+            .iter_mut()
+            .for_each(|byte| *byte = if damaged.len() == 1 { *byte ^ 4 } else { 0 });
+        fs::write(journal, &bytes).unwrap();
+        for generation in 2..4 {
+            let refused = FjallEngine::open(&work, OPTIONS, Claim::new(generation)).map(drop);
+            assert!(matches!(refused, Err(EngineError::Behind { .. })), "{damaged:?}: {refused:?}");
+            assert!(fs::read(journal).unwrap() == bytes, "{damaged:?}: it is as it was");
+        }
+        fs::write(journal, &sound).unwrap();
+        fs::rename(journal, journal.with_extension("aside")).unwrap();
+        let engine = FjallEngine::open(&work, OPTIONS, Claim::new(5)).unwrap();
+        assert_eq!(engine.last_seq().0, 50, "{damaged:?}");
+        drop(engine);
+        fs::remove_dir_all(&work).unwrap();
+    }
+}
+
+/// What a loss of power leaves of a first batch that was never synced is not waited for: the tables hold all.
+#[test]
+fn a_first_batch_that_is_torn_is_no_damage() {
+    let scratch = common::Scratch::new("journals-torn");
+    let dir = scratch.path().join("volume");
+    let engine = FjallEngine::open(&dir, OPTIONS, Claim::new(1)).unwrap();
+    sync_each(&engine, 50);
+    close(engine);
+    assert!(journals(&dir).is_empty());
+    fs::write(dir.join("engine/9.jnl"), [7; 300]).unwrap();
+    for generation in 2..5 {
+        let engine = FjallEngine::open(&dir, OPTIONS, Claim::new(generation)).unwrap();
+        let last = engine.last_seq().0;
+        assert_eq!(last, 50 + 10 * (generation - 2));
+        (last + 1..=last + 10).for_each(|seq| engine.commit(common::batch(seq, 100)).unwrap());
+        engine.sync().unwrap();
+        drop(engine);
+        let left = fs::read_dir(dir.join("engine")).unwrap().map(|entry| entry.unwrap().path());
+        assert!(left.into_iter().all(|path| path.extension().is_none_or(|end| end != "aside")));
+    }
+}
