@@ -216,12 +216,17 @@ impl SegmentStore for DirStore {
     fn space(&self) -> Result<Space, ChunkError> {
         let stat = rustix::fs::fstatvfs(&self.dir)
             .map_err(|errno| ChunkError::Directory { action: Action::List, source: errno.into() })?;
+        // Where no files can be made there is no room, however many bytes are free. Some file systems count none.
+        let has_files = stat.f_files == 0 || stat.f_favail >= FILES_LEFT;
         Ok(Space {
-            free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            free_bytes: if has_files { stat.f_bavail.saturating_mul(stat.f_frsize) } else { 0 },
             total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
         })
     }
 }
+
+/// So many files below are left to the metadata, which are written anew in files of their own, and to sockets.
+const FILES_LEFT: u64 = 64;
 
 impl Handle {
     fn new(file: File) -> Self {

@@ -81,12 +81,16 @@ const BACKGROUND: &str = "a background flush or compaction failed";
 
 /// Finds the cause that fjall does not tell when it is poisoned by a thread of its own.
 ///
-/// A disk that cannot take one more memtable is the likely one, then a table that a compaction could not read: of those it reads for [`LOOK`] at most.
+/// A disk that cannot take one more memtable, or has no inodes for its files, is the likely one, then a table that a compaction could not read: of those it reads for [`LOOK`] at most.
 pub(crate) fn explain_background(engine_dir: &Path, memtable_bytes: u64) -> EngineError {
-    let free = rustix::fs::statvfs(engine_dir).map(|stat| stat.f_bavail * stat.f_frsize).unwrap_or(u64::MAX);
-    if free < 2 * memtable_bytes {
-        let source = io::ErrorKind::StorageFull.into();
-        return EngineError::Full { what: format!("{BACKGROUND} with {free} bytes left"), source };
+    if let Ok(stat) = rustix::fs::statvfs(engine_dir) {
+        let (bytes, files) = (stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_favail);
+        let lacks_files = stat.f_files > 0 && files < FILES_OF_A_FLUSH;
+        if bytes < 2 * memtable_bytes || lacks_files {
+            let source = io::ErrorKind::StorageFull.into();
+            let what = format!("{BACKGROUND} with {bytes} bytes and {files} inodes left");
+            return EngineError::Full { what, source };
+        }
     }
     let begun = Instant::now();
     let damage = match manifest::verify(engine_dir, &mut |_| begun.elapsed() < LOOK) {
@@ -96,5 +100,7 @@ pub(crate) fn explain_background(engine_dir: &Path, memtable_bytes: u64) -> Engi
     damage.unwrap_or_else(|| EngineError::Unavailable { what: BACKGROUND.to_owned(), source: None })
 }
 
+/// A flush, and a compaction beside it, make as many files.
+const FILES_OF_A_FLUSH: u64 = 8;
 /// Longest search for a damaged table once nothing is written any more.
 const LOOK: Duration = Duration::from_secs(5);

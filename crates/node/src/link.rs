@@ -286,15 +286,14 @@ fn may_pass(error: &NodeError) -> bool {
     }
 }
 
-/// Whether the volume's disk itself answers with errors.
+/// Whether the volume's disk itself answers with errors. For room on a full one is waited.
 fn is_of_disk(error: &NodeError) -> bool {
     use kv::EngineError::{Io, Poisoned};
     matches!(
         error,
         NodeError::Engine(Io { .. } | Poisoned { .. })
             | NodeError::Master(master::MasterError::Engine(Io { .. } | Poisoned { .. }))
-            | NodeError::Volume(volume::VolumeError::Io { .. })
-    )
+    ) || matches!(error, NodeError::Volume(error @ volume::VolumeError::Io { .. }) if !error.is_full())
 }
 
 /// An error with its causes, in one line.

@@ -129,6 +129,16 @@ impl VolumeError {
         }
     }
 
+    /// Whether there was no room, in bytes or inodes, on the disk or for this user.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
+            Self::NoSpace { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether a connection failed because nobody listens: no socket, or one left by a dead process.
     pub fn is_nobody_listening(&self) -> bool {
         match self {

@@ -13,9 +13,14 @@ struct Disk(PathBuf);
 
 impl Disk {
     fn new(lab: &Lab) -> Option<Self> {
-        let made = lab.sh(
-            "truncate -s 128M disk.img && mkfs.ext4 -q -m 0 disk.img && mkdir disk && mount -o loop disk.img disk",
-        );
+        Self::with(lab, "")
+    }
+
+    /// With more for mkfs(8).
+    fn with(lab: &Lab, options: &str) -> Option<Self> {
+        let made = lab.sh(&format!(
+            "truncate -s 128M disk.img && mkfs.ext4 -q -m 0 {options} disk.img && mkdir disk && mount -o loop disk.img disk",
+        ));
         if made.code != 0 {
             println!("SKIPPED: no loop device with ext4 can be had: {}", made.err);
             return None;
@@ -267,4 +272,50 @@ fn what_cannot_be_mounted_is_named_with_the_reason() {
     assert!(ended.code == 32 && ended.err.contains("busy: volume"), "{}", ended.err);
     lab.holdfast(&["umount", "mnt"]).expect_success();
     assert_eq!(fs::read_to_string(lab.path("mnt/below")).expect("read"), "hidden");
+}
+
+/// Goal: on a disk without inodes the volume is full, and nothing else happens: what needs none goes on, no node ends, and with inodes again all is as before. Method: files beside the
+/// volume take all inodes; then small files are made in it and synced, until that is refused and for a while after, while another node reads and removes.
+#[test]
+fn a_disk_without_inodes_is_a_full_one() {
+    let Some(lab) = Lab::without_volume() else { return };
+    let Some(_disk) = Disk::with(&lab, "-N 400") else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let keep = |mount: &Mount, name: &str| -> std::io::Result<()> {
+        let mut file = File::create_new(mount.path(name))?;
+        file.write_all(&[7; 3_500])?;
+        file.sync_all()
+    };
+    (0..50).for_each(|n| keep(&a, &format!("before{n}")).expect("there is room"));
+    lab.sh("mkdir disk/fill; n=0; while touch disk/fill/$n 2>/dev/null; do n=$((n+1)); done")
+        .expect_success();
+    let (mut refused, mut slowest) = (0, Duration::ZERO);
+    for n in 0..1_500 {
+        let begun = Instant::now();
+        match keep(if n % 2 == 0 { &a } else { &b }, &format!("after{n}")) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+                refused += 1;
+            }
+        }
+        slowest = slowest.max(begun.elapsed());
+        if refused > 200 {
+            break;
+        }
+    }
+    assert!(refused > 200 && slowest < Duration::from_secs(5), "{refused} refused, {slowest:?} at most");
+    assert_eq!(fs::read(b.path("before7")).expect("read"), [7; 3_500]);
+    fs::remove_file(b.path("before8")).expect("removed");
+    fs::remove_dir_all(lab.path("disk/fill")).expect("there are inodes again");
+    let since = Instant::now();
+    while let Err(error) = keep(&b, &format!("again{}", since.elapsed().as_micros())) {
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+        assert!(since.elapsed() < Duration::from_secs(20), "there is room");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for mount in [b, a] {
+        mount.unmount(&lab);
+    }
+    lab.holdfast(&["fsck", "--data", "vol"]).expect_success();
 }
