@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use types::SegmentId;
 
@@ -26,7 +26,6 @@ use crate::{ChunkError, Damage, SEGMENT_LEN};
 ///
 /// Lock order: the open files, then nothing; the sync lock of a file is taken without it.
 pub struct DirStore {
-    path: PathBuf,
     dir: File,
     /// Bytes reserved for a new segment.
     reserve_bytes: u64,
@@ -63,17 +62,28 @@ impl DirStore {
         let path = path.into();
         let dir =
             open_dir(&path).map_err(|source| ChunkError::Directory { action: Action::Create, source })?;
-        Ok(Self { path, dir, reserve_bytes, open: Mutex::default() })
+        Ok(Self { dir, reserve_bytes, open: Mutex::default() })
     }
 
     fn handle(&self, segment: SegmentId, action: Action) -> Result<Arc<Handle>, ChunkError> {
         if let Some(handle) = self.open.lock().find(segment) {
             return Ok(handle);
         }
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, file_name(segment), flags, Mode::empty())
+        let file = self
+            .open_file(segment, OFlags::empty(), Mode::empty())
             .map_err(|errno| from_errno(errno, action, segment))?;
-        Ok(self.open.lock().insert(segment, Handle::new(File::from(file))))
+        Ok(self.open.lock().insert(segment, Handle::new(file)))
+    }
+
+    /// Opens a segment's file. Where no descriptor is left others are closed for it, one by one.
+    fn open_file(&self, segment: SegmentId, flags: OFlags, mode: Mode) -> rustix::io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
+        loop {
+            match rustix::fs::openat(&self.dir, file_name(segment), flags, mode) {
+                Err(Errno::MFILE | Errno::NFILE) if self.open.lock().close_oldest() => {}
+                opened => return opened.map(File::from),
+            }
+        }
     }
 
     /// Reserves room. A store that cannot, or has none left in one piece, goes on without.
@@ -88,20 +98,17 @@ impl DirStore {
     }
 
     fn remove_file(&self, segment: SegmentId) -> rustix::io::Result<()> {
-        rustix::fs::unlinkat(&self.dir, file_name(segment), rustix::fs::AtFlags::empty())
+        rustix::fs::unlinkat(&self.dir, file_name(segment), AtFlags::empty())
     }
 }
 
 impl SegmentStore for DirStore {
     fn create(&self, segment: SegmentId) -> Result<(), ChunkError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file =
-            rustix::fs::openat(&self.dir, file_name(segment), flags, mode).map_err(|errno| match errno {
-                Errno::EXIST => ChunkError::Exists { segment },
-                other => from_errno(other, Action::Create, segment),
-            })?;
-        let file = File::from(file);
+        let (flags, mode) = (OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR);
+        let file = self.open_file(segment, flags, mode).map_err(|errno| match errno {
+            Errno::EXIST => ChunkError::Exists { segment },
+            other => from_errno(other, Action::Create, segment),
+        })?;
         self.reserve(&file);
         if let Err(source) = self.dir.sync_all() {
             let _ = self.remove_file(segment);
@@ -168,7 +175,7 @@ impl SegmentStore for DirStore {
         let failed = |errno: Errno| from_errno(errno, Action::Seal, segment);
         // Looked at by name: most have nothing to give back, and need no descriptor.
         let name = file_name(segment);
-        let stat = rustix::fs::statat(&self.dir, &name, rustix::fs::AtFlags::empty()).map_err(failed)?;
+        let stat = rustix::fs::statat(&self.dir, &name, AtFlags::empty()).map_err(failed)?;
         let reserved = reserved_bytes(&stat);
         if reserved == 0 {
             return Ok(0);
@@ -197,16 +204,20 @@ impl SegmentStore for DirStore {
     fn list(&self) -> Result<Vec<(SegmentId, u64)>, ChunkError> {
         let failed = |source| ChunkError::Directory { action: Action::List, source };
         let mut segments = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let Some(segment) = entry.file_name().to_str().and_then(segment_of) else { continue };
-            match entry.metadata() {
-                Ok(metadata) if metadata.is_file() => segments.push((segment, metadata.len())),
+        // Wherever it was moved to.
+        let entries = rustix::fs::Dir::read_from(&self.dir).map_err(|errno| failed(errno.into()))?;
+        for entry in entries {
+            let entry = entry.map_err(|errno| failed(errno.into()))?;
+            let Some(segment) = entry.file_name().to_str().ok().and_then(segment_of) else { continue };
+            match rustix::fs::statat(&self.dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+                    segments.push((segment, stat.st_size as u64));
+                }
                 // Whatever it is, it holds nothing.
                 Ok(_) => {}
                 // Removed since the directory was read.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed(error)),
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(failed(errno.into())),
             }
         }
         segments.sort_unstable();
@@ -279,8 +290,8 @@ impl OpenFiles {
 
     /// Closes the file used longest ago of those that nobody uses now and that may be closed.
     ///
-    /// Referenced ones are not closed, so that a writer's handle stays the one that gets synced.
-    fn close_oldest(&mut self) {
+    /// Referenced ones are not closed, so that a writer's handle stays the one that gets synced. Returns whether there was one.
+    fn close_oldest(&mut self) -> bool {
         let is_idle = |segment: &SegmentId| {
             let (_, handle) = &self.by_segment[segment];
             Arc::strong_count(handle) == 1 && handle.may_close()
@@ -289,6 +300,7 @@ impl OpenFiles {
         if let Some(segment) = oldest {
             self.remove(segment);
         }
+        oldest.is_some()
     }
 }
 
