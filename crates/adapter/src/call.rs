@@ -6,7 +6,7 @@ use fuse::Errno;
 use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use types::Ino;
+use types::{Ino, Micros};
 use vfs::{Interrupt, RequestId, Shield};
 
 use crate::invalidate::Before;
@@ -33,6 +33,8 @@ pub(crate) struct Call {
     pid: u32,
     /// Inodes whose attributes it changes by an answer that tells nothing of them; once it has, those of which others may still take in older ones.
     pub changes: [Option<Ino>; 4],
+    /// When that was found out.
+    pub changed_at: Micros,
     /// Whether no limits of accounts bind who asks: root, as with quotas everywhere.
     pub is_exempt: bool,
     /// Whether it asks for attributes by an open file, as lseek does.
@@ -71,6 +73,7 @@ impl Call {
             before: None,
             making: None,
             changes: [None; 4],
+            changed_at: Micros(0),
             pid,
             is_by_handle: false,
             is_exempt: uid == 0,

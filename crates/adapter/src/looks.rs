@@ -5,7 +5,8 @@
 //! set), the kernel drops what it has then, and takes the older answer in after that, for as long as it may keep that. Only what is
 //! [taken back](crate::Invalidator::outdate) between the two has it refuse the older one (`attr_version` in linux:fs/fuse/inode.c).
 //!
-//! A thread has taken in what it was told when it asks for the next thing. So who is alone pays nothing.
+//! A thread has taken in what it was told when it asks for the next thing. So who is alone pays nothing, where the node sees who asks: processes of
+//! other namespaces of process numbers are all others to each other.
 
 use parking_lot::Mutex;
 use types::{Ino, Micros};
@@ -63,16 +64,20 @@ impl Looks {
     }
 
     /// Whether somebody else than `thread`, which has changed the inode, may not have taken in what he was told of it before. The caller takes
-    /// that back.
+    /// that back, and says [so](Self::are_taken_back).
     pub fn are_under_way(&self, ino: Ino, thread: u32, now: Micros) -> bool {
+        let table = self.0.lock();
+        let slot = &table.slots[place(ino)];
+        slot.ino == ino.0 && slot.told.is_fresh(thread, now) || table.others.is_fresh(thread, now)
+    }
+
+    /// What anybody was told of an inode until then is taken back.
+    pub fn are_taken_back(&self, ino: Ino, until: Micros) {
         let mut table = self.0.lock();
-        let among_others = table.others.is_fresh(thread, now);
         let slot = &mut table.slots[place(ino)];
-        let is_fresh = slot.ino == ino.0 && slot.told.is_fresh(thread, now);
-        if is_fresh {
+        if slot.ino == ino.0 && slot.told.at < Some(until) {
             slot.told = Told::default();
         }
-        is_fresh || among_others
     }
 }
 
@@ -126,6 +131,10 @@ mod tests {
         looks.note(FILE, 1, at(10));
         assert!(!looks.are_under_way(FILE, 1, at(20)), "it has asked for something since");
         assert!(looks.are_under_way(FILE, 2, at(20)));
+        assert!(looks.are_under_way(FILE, 3, at(20)), "nothing is taken back yet");
+        looks.are_taken_back(FILE, at(10));
+        assert!(looks.are_under_way(FILE, 2, at(20)), "it may have been told after that");
+        looks.are_taken_back(FILE, at(20));
         assert!(!looks.are_under_way(FILE, 2, at(21)), "it was taken back");
         looks.note(FILE, 2, at(30));
         looks.note(FILE, 1, at(40));

@@ -436,11 +436,12 @@ fn note_told(looks: &Looks, now: Micros, call: &mut Call, reply: &Reply) {
             looks.note(entry.attr.ino, thread, now);
         }
         (FuseKind::Readdirplus, Reply::Dir(_)) => looks.note_many(thread, now),
-        (_, Reply::Error(_)) => call.changes = [None; 4],
+        // Also with an error: it may be of what came after the change.
         _ if call.changes[0].is_some() => {
             for change in &mut call.changes {
                 *change = change.filter(|ino| looks.are_under_way(*ino, thread, now));
             }
+            call.changed_at = now;
         }
         _ => {}
     }
@@ -510,6 +511,10 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
                 Some((call, reply))
             }
             None => {
+                if call.kind() == FuseKind::Readdirplus {
+                    // What it tells is made up a moment before anybody sees it.
+                    driver.pending().looks.note_many(call.pid(), clock.now);
+                }
                 driver.pending().insert(call);
                 None
             }
@@ -595,6 +600,7 @@ pub(crate) fn send<D: Driver>(driver: &D, mut call: Call, mut answer: Answer) {
     for ino in call.changes.into_iter().flatten() {
         // The kernel has it in its hands, for what it asks.
         driver.corrector().outdate(ino);
+        driver.pending().looks.are_taken_back(ino, call.changed_at);
     }
     let Some(before) = call.take_before() else {
         if let Shape::Flush { ino } = call.shape

@@ -128,17 +128,35 @@ pub(crate) fn set_aside(dir: &Path, contents: &Contents) -> Result<Option<PathBu
 /// Removes what was [set aside](set_aside): the tables hold all that was synced.
 pub(crate) fn drop_aside(dir: &Path) -> Result<()> {
     for path in list_of(dir, ASIDE)?.into_iter().map(|(_, path)| path) {
-        fs::remove_file(&path).map_err(|source| EngineError::write("removing a journal", &path, source))?;
+        remove(&path)?;
     }
-    Ok(())
+    // Before anything is synced to a journal of the same name.
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| EngineError::write("syncing the directory of the journals", dir, source))
 }
 
 /// Has everything as it was before something was [set aside](set_aside). fjall must not have them open.
+///
+/// What fjall has begun since is removed, if nothing is in it; if something is, that is newer, and the tables held all of what was set aside.
 pub(crate) fn put_back(dir: &Path) -> Result<()> {
-    for (_, path) in list_of(dir, ASIDE)? {
-        rename(&path, &path.with_extension(JOURNAL), dir)?;
+    let aside = list_of(dir, ASIDE)?;
+    let Some(first) = aside.first().map(|(id, _)| *id) else { return Ok(()) };
+    let mut is_begun = false;
+    for (_, path) in list(dir)?.into_iter().filter(|(id, _)| *id >= first) {
+        match has_bytes(&path) {
+            Ok(true) => is_begun = true,
+            Ok(false) => remove(&path)?,
+            Err(source) => return Err(EngineError::Io { what: "reading the journal", path, source }),
+        }
     }
-    Ok(())
+    if is_begun {
+        return drop_aside(dir);
+    }
+    aside.iter().try_for_each(|(_, path)| rename(path, &path.with_extension(JOURNAL), dir))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(|source| EngineError::write("removing a journal", path, source))
 }
 
 fn rename(from: &Path, to: &Path, dir: &Path) -> Result<()> {
