@@ -416,8 +416,8 @@ impl<'a> Source<'a> {
         let flags = match self.rng.u32(0..10) {
             0..6 => RenameFlags::empty(),
             6..7 => RenameFlags::NOREPLACE,
-            // To a free place: ext4 changes the times of a directory from which nothing could be moved.
-            7..8 => RenameFlags::WHITEOUT,
+            // To a free place alone: ext4 changes the times of a directory from which nothing could be moved.
+            7..8 => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
             _ => RenameFlags::EXCHANGE,
         };
         let same_kind: Vec<Kind> =
