@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use volume::VolumeError;
 use wire::{FromMaster, ToMaster};
 
 use crate::error::NodeError;
@@ -258,7 +259,8 @@ fn may_pass(error: &NodeError) -> bool {
         | NodeError::Io { .. }
         | NodeError::Master(master::MasterError::Segments(_)) => return true,
         NodeError::Volume(error) => {
-            return matches!(error, volume::VolumeError::Io { .. } | volume::VolumeError::NoSpace { .. });
+            use VolumeError::{Io, NoSpace, ReadOnly};
+            return matches!(error, Io { .. } | NoSpace { .. } | ReadOnly { .. });
         }
         NodeError::Master(
             master::MasterError::Apply(_) | master::MasterError::Damaged { .. } | master::MasterError::Empty,
@@ -293,7 +295,8 @@ fn is_of_disk(error: &NodeError) -> bool {
         error,
         NodeError::Engine(Io { .. } | Poisoned { .. })
             | NodeError::Master(master::MasterError::Engine(Io { .. } | Poisoned { .. }))
-    ) || matches!(error, NodeError::Volume(error @ volume::VolumeError::Io { .. }) if !error.is_full())
+    ) || matches!(error, NodeError::Volume(VolumeError::ReadOnly { .. }))
+        || matches!(error, NodeError::Volume(error @ VolumeError::Io { .. }) if !error.is_full())
 }
 
 /// An error with its causes, in one line.

@@ -33,7 +33,7 @@ impl Volume {
     pub fn try_elect(&self) -> Result<Option<MasterLock>, VolumeError> {
         let path = self.path().join(LOCK_FILE);
         let opened = OpenOptions::new().read(true).write(true).open(&path);
-        let file = opened.map_err(|e| VolumeError::io("open the master lock", &path, e))?;
+        let file = opened.map_err(|e| VolumeError::io("open the master lock", &path, e).of_opening())?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),

@@ -62,6 +62,12 @@ pub enum VolumeError {
         /// File or directory that refused.
         path: PathBuf,
     },
+    /// The disk takes no changes.
+    #[error("{}: the volume lies on a read-only file system, and to open it is to write to it; `mount -t overlay` over it makes a view that can be opened (docs/operating/volumes.md)", .path.display())]
+    ReadOnly {
+        /// File or directory that refused.
+        path: PathBuf,
+    },
     /// The directory lies on a file system that other machines write to.
     #[error("{}: on {filesystem}, where file locks and syncs cannot be relied on; a volume directory must be on a local file system", .path.display())]
     NetworkFilesystem {
@@ -126,6 +132,16 @@ impl VolumeError {
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Permission { path },
             _ => Self::Io { action, path, source },
+        }
+    }
+
+    /// The same, of a volume that is being opened: a disk that takes no changes is told apart, too.
+    pub(crate) fn of_opening(self) -> Self {
+        match self {
+            Self::Io { path, source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                Self::ReadOnly { path }
+            }
+            other => other,
         }
     }
 

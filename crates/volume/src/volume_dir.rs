@@ -1,8 +1,8 @@
 //! An opened volume directory.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::VolumeError;
@@ -20,7 +20,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the volume at `path`. Takes no lock and changes nothing.
+    /// Opens the volume at `path`. Takes no lock and changes nothing, but makes anew what holds nothing where it is missing: the directory
+    /// of the sockets and the reserve, which copies of a volume may lack.
     ///
     /// # Errors
     ///
@@ -39,6 +40,7 @@ impl Volume {
         let header = read_header(&path)?;
         check_local(&path, &dir)?;
         check_parts(&path)?;
+        make_missing(&path)?;
         let run = path.join(RUN_DIR);
         let run_dir = OpenOptions::new()
             .read(true)
@@ -128,16 +130,44 @@ fn read_header(path: &Path) -> Result<Header, VolumeError> {
 }
 
 fn check_parts(path: &Path) -> Result<(), VolumeError> {
-    for part in DIRECTORIES.into_iter().chain([LOCK_FILE, RESERVE_FILE]) {
-        match fs::metadata(path.join(part)) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(VolumeError::MissingPart { path: path.to_owned(), part });
+    match [META_DIR, SEGMENTS_DIR, LOCK_FILE].into_iter().find_map(|part| is_there(path, part).err()) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn make_missing(path: &Path) -> Result<(), VolumeError> {
+    let directory = || DirBuilder::new().mode(0o700).create(path.join(RUN_DIR));
+    // Empty, as after it was given up to a full disk: the master fills it when there is room.
+    let reserve = || {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(path.join(RESERVE_FILE)).map(drop)
+    };
+    for (part, make) in [(RUN_DIR, &directory as &dyn Fn() -> io::Result<()>), (RESERVE_FILE, &reserve)] {
+        match is_there(path, part) {
+            Err(VolumeError::MissingPart { .. }) => {}
+            result => {
+                result?;
+                continue;
             }
-            Err(error) => return Err(VolumeError::io("examine", &path.join(part), error)),
+        }
+        match make() {
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(|e| VolumeError::io("make anew", &path.join(part), e).of_opening())?,
         }
     }
     Ok(())
+}
+
+fn is_there(path: &Path, part: &'static str) -> Result<(), VolumeError> {
+    match fs::metadata(path.join(part)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(VolumeError::MissingPart { path: path.to_owned(), part })
+        }
+        Err(error) => Err(VolumeError::io("examine", &path.join(part), error)),
+    }
 }
 
 /// More than any header will have.

@@ -1,10 +1,14 @@
 //! `holdfast mount`, and what the mount helpers share with it.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use volume::{Volume, sources};
 
 use crate::args::MountArgs;
+use crate::commands::umount;
 use crate::failure::{Failure, with_causes};
 use crate::launch;
 use crate::logging::{self, Target};
@@ -41,7 +45,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks options, volume and mount point.
+    /// Checks options, volume and mount point. A mount there whose node is dead is unmounted.
     pub fn new(
         volume: &Path,
         mountpoint: &Path,
@@ -51,6 +55,7 @@ impl Plan {
         let caller = if rustix::process::geteuid().is_root() { Caller::Root } else { Caller::User };
         let options = MountOptions::parse(&lists, caller, unknown).map_err(Failure::usage)?;
         let opened = Volume::open(volume).map_err(|error| Failure::mount(with_causes(&error)))?;
+        clear_of_the_dead(mountpoint)?;
         let mountpoint = check_mountpoint(mountpoint)?;
         check_apart(opened.path(), &mountpoint)?;
         let is_known =
@@ -66,6 +71,32 @@ impl Plan {
         launch::in_background(self)
     }
 }
+
+/// Unmounts what dead nodes left at `given`: programs get nothing but ENOTCONN from it.
+fn clear_of_the_dead(given: &Path) -> Result<(), Failure> {
+    for _ in 0..STACKED_MAX {
+        let mounted = sources::find(given).ok().flatten().filter(sources::MountEntry::is_holdfast);
+        let Some(mount) = mounted.filter(|mount| is_dead(&mount.mountpoint)) else { break };
+        umount::detach(&mount.mountpoint)?;
+        let (at, source) = (given.display(), mount.source.display());
+        eprintln!("holdfast: {at}: a mount of {source} was left there by a node that is dead: unmounted");
+    }
+    Ok(())
+}
+
+/// Whether the kernel knows that nobody serves this mount any more. Of one that hangs it does not.
+fn is_dead(mountpoint: &Path) -> bool {
+    let (sender, receiver) = channel();
+    let path = mountpoint.to_owned();
+    // Asked on a thread of its own: a node that hangs does not answer.
+    std::thread::spawn(move || sender.send(rustix::fs::statfs(&path)));
+    matches!(receiver.recv_timeout(PATIENCE_ANSWER), Ok(Err(Errno::NOTCONN)))
+}
+
+/// More mounts than anybody stacks.
+const STACKED_MAX: usize = 16;
+/// Longest wait for a node that may be alive.
+const PATIENCE_ANSWER: Duration = Duration::from_secs(2);
 
 fn check_mountpoint(given: &Path) -> Result<PathBuf, Failure> {
     let refused = |reason: String| Failure::mount(format!("mount point {}: {reason}", given.display()));

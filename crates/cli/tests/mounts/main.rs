@@ -6,6 +6,7 @@
 mod aio;
 mod applications;
 mod bad_disks;
+mod care;
 mod check;
 mod coherence;
 mod containers;
