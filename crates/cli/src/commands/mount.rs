@@ -85,11 +85,11 @@ fn clear_of_the_dead(given: &Path) -> Result<(), Failure> {
 }
 
 /// Whether the kernel knows that nobody serves this mount any more. Of one that hangs it does not.
-fn is_dead(mountpoint: &Path) -> bool {
+pub fn is_dead(mountpoint: &Path) -> bool {
     let (sender, receiver) = channel();
     let path = mountpoint.to_owned();
     // Asked on a thread of its own: a node that hangs does not answer.
-    std::thread::spawn(move || sender.send(rustix::fs::statfs(&path)));
+    std::thread::spawn(move || _ = sender.send(rustix::fs::statfs(&path).map(drop)));
     matches!(receiver.recv_timeout(PATIENCE_ANSWER), Ok(Err(Errno::NOTCONN)))
 }
 

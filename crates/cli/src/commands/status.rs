@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
-use volume::Volume;
+use volume::{Volume, sources};
 
 use crate::args::StatusArgs;
 use crate::backend::{self, ControlError};
-use crate::commands::format;
+use crate::commands::{format, mount};
 use crate::failure::{Failure, with_causes};
 use crate::units::{show_size, show_time};
 
@@ -26,7 +26,9 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let master_pid = volume.master_pid().map_err(unable)?;
     let space = volume.space().map_err(unable)?;
     let nodes = with_members(nodes);
-    let problems: Vec<String> = nodes.iter().filter_map(problem_of).chain(silent.iter().cloned()).collect();
+    let problems =
+        nodes.iter().filter_map(problem_of).chain(silent.iter().cloned()).chain(left_by_dead(&volume));
+    let problems: Vec<String> = problems.collect();
     let document = json!({
         "volume": format::as_json(volume.header(), volume.path()),
         "mounted": !nodes.is_empty() || !silent.is_empty(),
@@ -84,6 +86,16 @@ fn problem_of(node: &Json) -> Option<String> {
     Some(format!("node {} at {}: {problem}", text(&node["node"]), text(&node["mountpoint"])))
 }
 
+/// Mounts whose node is dead, as far as they are seen from here.
+fn left_by_dead(volume: &Volume) -> Vec<String> {
+    let mounts = sources::mounts_of(volume.path()).unwrap_or_default();
+    let dead = mounts.iter().map(|mount| &mount.mountpoint).filter(|at| mount::is_dead(at));
+    let say = |at: &std::path::PathBuf| {
+        format!("{}: its node is dead; `holdfast mount` there replaces it", at.display())
+    };
+    dead.map(say).collect()
+}
+
 fn as_text(document: &Json) -> String {
     let volume = &document["volume"];
     let number = |value: &Json| value.as_u64().unwrap_or(0);
@@ -106,6 +118,7 @@ fn as_text(document: &Json) -> String {
             let _ =
                 writeln!(out, "master   process {}, without a mount that answers", document["master_pid"]);
         }
+        write_problems(&mut out, document);
         return out;
     }
     let _ = writeln!(out, "epoch    {}", text(&document["epoch"]));
@@ -133,10 +146,14 @@ fn as_text(document: &Json) -> String {
             options_in_words(&node["options"])
         );
     }
+    write_problems(&mut out, document);
+    out
+}
+
+fn write_problems(out: &mut String, document: &Json) {
     for problem in document["problems"].as_array().into_iter().flatten() {
         let _ = writeln!(out, "problem: {}", text(problem));
     }
-    out
 }
 
 /// Options that are not as by default, as mount(8) lists them.

@@ -31,7 +31,10 @@ fn a_mount_that_a_dead_node_left_is_replaced() {
         wait_until("the kernel to say so", || {
             rustix::fs::statfs(&left).is_err_and(|error| error == Errno::NOTCONN)
         });
+        let problems = lab.status()["problems"].to_string();
+        assert!(problems.contains(&format!("/{name}: its node is dead")), "{problems}");
         let mounted = lab.holdfast(&["mount", "vol", &name]).expect_success();
+        assert_eq!(lab.status()["problems"], serde_json::json!([]));
         assert!(mounted.err.contains("a node that is dead: unmounted"), "{}", mounted.err);
         assert_eq!(fs::read_to_string(left.join("f")).expect("read"), "content");
         lab.holdfast(&["umount", &name]).expect_success();
