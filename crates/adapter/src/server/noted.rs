@@ -1,0 +1,141 @@
+//! What is noted before an answer is given: what the kernel has from then on, who was told what, and what comes before the answer.
+
+use obs::FuseKind;
+use types::{Ino, Micros};
+use vfs::{Asker, Clock, Core, Keep, Outdated, Reply};
+
+use crate::call::Call;
+use crate::invalidate::Before;
+use crate::looks::Looks;
+use crate::reply::{Shape, WriteShape};
+use crate::server::Driver;
+
+/// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
+/// about that first.
+pub(super) fn note_answer<D: Driver>(
+    core: &mut Core,
+    clock: Clock,
+    driver: &D,
+    call: &mut Call,
+    reply: &Reply,
+) {
+    let catch_up = driver.catch_up();
+    note_told(&driver.pending().looks, clock.now, call, reply);
+    let is_short = |len: usize, wanted: u32| len < wanted as usize;
+    match (call.shape, reply) {
+        // Nothing may come before this answer.
+        (Shape::Truncate, Reply::Attr(attr, _)) => {
+            if let Some(catch_up) = catch_up {
+                catch_up.cuts(attr.ino);
+            }
+            core.attributes_set(reply);
+        }
+        (Shape::Write(shape), Reply::Written { .. }) => note_written(core, shape, call.pid(), reply),
+        (Shape::Copy { ino, offset }, Reply::Copied { len, .. }) => {
+            core.end_moved(ino, offset.saturating_add(*len));
+        }
+        (Shape::Read { ino, len: wanted }, Reply::Data(data)) if is_short(data.len(), wanted) => {
+            note_earlier_end(core, call, ino);
+        }
+        (Shape::Read { ino, len: wanted }, Reply::ReadJob(job)) if is_short(job.len, wanted) => {
+            note_earlier_end(core, call, ino);
+        }
+        // From an answer to SETATTR the kernel takes everything.
+        _ if call.kind() == FuseKind::Setattr => {
+            core.attributes_set(reply);
+            let raise = core.later_end(reply, Asker::Holder);
+            if raise.is_some() {
+                call.before_mut().raise = raise;
+            }
+        }
+        _ => {
+            let asker = match call.kind() {
+                FuseKind::Link => Asker::Holder,
+                _ if call.is_by_handle => Asker::Thread(call.pid()),
+                _ => Asker::Other,
+            };
+            let outdated = core.outdated(reply).map(|of| Outdated { asker, ..of });
+            // What is to be brought up to date may be waiting for this.
+            let may_wait = |_: &Outdated| !catch_up.is_some_and(|looks| looks.is_looking(call.pid()));
+            let before = Before {
+                drop: core.seat_before(reply),
+                catch_up: outdated.filter(may_wait),
+                raise: core.later_end(reply, Asker::Thread(call.pid())),
+                shield: None,
+            };
+            call.set_before(before);
+        }
+    }
+}
+
+/// What an answer tells others of may be changed before they take it in, and what it changes they may have been told of before.
+fn note_told(looks: &Looks, now: Micros, call: &mut Call, reply: &Reply) {
+    let thread = call.pid();
+    match (call.kind(), reply) {
+        (FuseKind::Getattr | FuseKind::Statx, Reply::Attr(attr, Keep::Yes)) => {
+            looks.note(attr.ino, thread, now)
+        }
+        (FuseKind::Lookup, Reply::Entry(entry)) if entry.keep_attr == Keep::Yes => {
+            looks.note(entry.attr.ino, thread, now);
+        }
+        (FuseKind::Readdirplus, Reply::Dir(_)) => looks.note_many(thread, now),
+        // Also with an error: it may be of what came after the change.
+        _ if call.changes[0].is_some() => {
+            for change in &mut call.changes {
+                *change = change.filter(|ino| looks.are_under_way(*ino, thread, now));
+            }
+            call.changed_at = now;
+        }
+        _ => {}
+    }
+}
+
+/// An answer that has been there for a while: what it tells may have been changed before anybody could know of it, and is good for once then.
+pub(super) fn doubt(core: &mut Core, reply: &mut Reply) {
+    match reply {
+        Reply::Attr(attr, keep) if *keep == Keep::Yes && !core.is_as_told(attr) => *keep = Keep::No,
+        Reply::Entry(entry) if entry.keep_attr == Keep::Yes && !core.is_as_told(&entry.attr) => {
+            entry.keep_attr = Keep::No;
+        }
+        _ => {}
+    }
+}
+
+/// A read that met an end is answered when the kernel has that one too.
+fn note_earlier_end(core: &mut Core, call: &mut Call, ino: Ino) {
+    let earlier = core.earlier_end_met(ino);
+    if earlier.is_some() {
+        call.before_mut().catch_up = earlier;
+    }
+}
+
+/// Where the kernel has the end of a file once a write is answered.
+pub(super) fn note_written(core: &mut Core, shape: WriteShape, thread: u32, reply: &Reply) {
+    let WriteShape { ino, offset, sync, end, .. } = shape;
+    match (end, reply) {
+        (Some(end), Reply::Written { .. }) => core.end_written(ino, end),
+        (None, Reply::Written { len, .. }) => {
+            let end = offset.saturating_add(u64::from(*len));
+            match sync {
+                // It may still be refused.
+                true => core.end_moved(ino, end),
+                false => core.end_moved_by(ino, end, thread),
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether there is anything to [note](note_answer).
+pub(super) fn may_need_more(call: &Call, reply: &Reply) -> bool {
+    match reply {
+        Reply::Attr(..)
+        | Reply::Entry(..)
+        | Reply::Created(..)
+        | Reply::Dir(_)
+        | Reply::Written { .. }
+        | Reply::Copied { .. } => true,
+        Reply::Data(_) | Reply::ReadJob(_) => matches!(call.shape, Shape::Read { .. }),
+        _ => call.changes[0].is_some(),
+    }
+}
