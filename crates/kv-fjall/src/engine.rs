@@ -24,7 +24,9 @@ use crate::{
     failure::{During, explain_background, guarded},
     journal::JournalSync,
     lock::VolumeLock,
-    manifest, open, retire,
+    manifest,
+    open::{self, Opened, Unmerged},
+    retire, unmerged,
 };
 
 /// A volume in a directory, on fjall.
@@ -35,6 +37,7 @@ pub struct FjallEngine {
     engine_dir: PathBuf,
     dir: PathBuf,
     options: Options,
+    unmerged: Option<Unmerged>,
     generation: Generation,
     /// Held while a batch is written.
     writer: Mutex<Sealing>,
@@ -126,8 +129,7 @@ impl FjallEngine {
     /// `Unavailable` where another process has it open; `Fenced`; `Behind` and `Corrupt` where it is damaged;
     /// `Full`, `Io`. A volume that was refused can be looked at again: nothing synced is removed.
     pub fn open(dir: &Path, options: Options, claim: Claim) -> Result<Self> {
-        let opened = open::open(dir, options, claim)
-            .map_err(|error| explain(error, &open::engine_dir(dir), options))?;
+        let opened = open_explained(dir, options, claim)?;
         let witness_path = open::witness_path(dir);
         let Some(fence) = FileWitness::open(&witness_path)? else {
             return Err(EngineError::corrupt("the witness vanished", witness_path));
@@ -144,6 +146,7 @@ impl FjallEngine {
             engine_dir,
             dir: dir.to_owned(),
             options,
+            unmerged: opened.unmerged,
             generation: claim.generation,
             writer: Mutex::new(Sealing::new(options.memtable_bytes)),
             last_seq: AtomicU64::new(opened.last.0),
@@ -182,7 +185,7 @@ impl FjallEngine {
 
     /// Poisons the handle and returns the error to answer.
     fn poison(&self, error: EngineError) -> EngineError {
-        let error = explain(error, &self.engine_dir, self.options);
+        let error = explain(error, &self.dir, self.options);
         self.failed.lock().get_or_insert_with(|| Failed::Poisoned { since: error.to_string() });
         error
     }
@@ -192,6 +195,9 @@ impl FjallEngine {
     /// fjall's own waits, at 4 sealed memtables and at 30 runs, have no end when its threads died; so ours
     /// begin earlier. One batch seals at most one memtable more, and only one writes at a time.
     fn wait_for_room(&self) -> Result<()> {
+        if let Some(why) = &self.unmerged {
+            return self.make_room(why);
+        }
         let mut waits = 0_u32;
         while self.keyspace.sealed_memtable_count() >= 3 || self.keyspace.tree.l0_run_count() >= 20 {
             if waits.is_multiple_of(100) {
@@ -205,6 +211,20 @@ impl FjallEngine {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    /// Without fjall's threads: flushes what is sealed.
+    fn make_room(&self, why: &Unmerged) -> Result<()> {
+        if self.keyspace.sealed_memtable_count() > 0 {
+            retire::flush_sealed(&self.database, &self.keyspace, &self.engine_dir)?;
+        }
+        match why {
+            Unmerged::Damaged(table) if self.keyspace.tree.l0_run_count() >= unmerged::RUNS_MAX => {
+                let what = "table is damaged, and no more can be written beside it: copy what can be read";
+                Err(EngineError::corrupt(what, table))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails if fjall has poisoned itself. A sync of its own that failed may have been the only one to be told of the failure. Writes nothing.
@@ -413,20 +433,35 @@ impl Engine for FjallEngine {
         self.sync()?;
         self.settle()?;
         let newest = Reserved { seq: self.last_seq(), generation: self.generation, contents_crc: 0 };
-        let Self { keyspace, database, engine_dir, _lock, .. } = *self;
+        let Self { keyspace, database, engine_dir, unmerged, _lock, .. } = *self;
         // Everything is durable: what fails now costs the next opening time alone.
-        if let Err(error) = retire::end(database, keyspace, &engine_dir, &newest) {
+        if let Err(error) = retire::end(database, keyspace, &engine_dir, &newest, unmerged.is_none()) {
             log::warn!("journals are left to read: {error}");
         }
         Ok(())
     }
 }
 
-/// Puts the cause in the place of what fjall says when its own thread failed before a call of ours.
-fn explain(error: EngineError, engine_dir: &Path, options: Options) -> EngineError {
-    match error {
-        EngineError::Poisoned { .. } => explain_background(engine_dir, options.memtable_bytes),
-        error => error,
+/// Opens; once more, without fjall's threads, where these meet a damaged table at once.
+fn open_explained(dir: &Path, options: Options, claim: Claim) -> Result<Opened> {
+    let is_noted = unmerged::known_damage(dir).is_some();
+    match open::open(dir, options, claim).map_err(|error| explain(error, dir, options)) {
+        Err(_) if !is_noted && unmerged::known_damage(dir).is_some() => open::open(dir, options, claim),
+        result => result,
+    }
+}
+
+/// Puts the cause in the place of what fjall says when its own thread failed before a call of ours. If that is a damaged table, the next opening
+/// goes on without such threads.
+fn explain(error: EngineError, dir: &Path, options: Options) -> EngineError {
+    let EngineError::Poisoned { .. } = error else { return error };
+    let cause = explain_background(&open::engine_dir(dir), options.memtable_bytes);
+    match unmerged::note(dir, &cause) {
+        true => EngineError::Unavailable {
+            what: "a compaction met a damaged table: to be opened again, without any".to_owned(),
+            source: Some(cause.into()),
+        },
+        false => cause,
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `lock` | `flock` of the process that has the volume open |
 //! | `witness` | the last durable batch, see [`kv::FileWitness`] |
 //! | `engine/` | fjall's files, in one keyspace |
+//! | `unmerged` | present while a table is damaged that a compaction met; its text is the table's path |
 //! | `damaged` | present once damage was found that a second opening could no longer see; its text says what |
 //!
 //! # What is built around fjall, and why
@@ -26,11 +27,13 @@
 //!   where that matters (module `ahead`), also in a journal that fjall found (module `descriptor`).
 //! - fjall's commit waits without end for a background thread that may have died. So the wait is ours, ends
 //!   when fjall is poisoned, and has a limit.
+//! - A compaction that cannot read a table ends fjall's threads, and with them every later opening. So such a table is noted, and the
+//!   engine opened without these threads from then on (module `unmerged`).
 //! - fjall may panic on damaged files. Every call is caught.
 //!
 //! # Threads
 //!
-//! [`Options::worker_threads`] threads of fjall for flushes and compactions; none of ours.
+//! [`Options::worker_threads`] threads of fjall for flushes and compactions, or none ([`Options::merges`]); none of ours.
 
 mod ahead;
 mod descriptor;
@@ -42,6 +45,8 @@ mod manifest;
 mod open;
 mod options;
 mod retire;
+mod unmerged;
 
 pub use engine::FjallEngine;
 pub use options::Options;
+pub use unmerged::known_damage;

@@ -77,6 +77,22 @@ pub(crate) fn verify(engine_dir: &Path, pace: &mut Pace<'_>) -> Result<Vec<Engin
     Ok(found)
 }
 
+/// Whether the table at `path` is one of the engine's and damaged.
+///
+/// # Errors
+///
+/// Those of the manifests.
+pub(crate) fn is_damaged(engine_dir: &Path, path: &Path) -> Result<bool> {
+    for tree in trees(engine_dir) {
+        for table in tables(&tree)?.into_iter().filter(|table| table.path == path) {
+            return Ok(
+                !matches!(checksum_of(path, &mut |_| true), Ok(Some(checksum)) if checksum == table.checksum),
+            );
+        }
+    }
+    Ok(false)
+}
+
 /// As [`tables`], of a manifest that may be replaced at any moment.
 fn settled_tables(tree: &Path) -> Result<Vec<Table>> {
     let mut tries = 0;

@@ -17,7 +17,7 @@ use crate::{
     failure::{During, guarded},
     journal::{self, Contents},
     lock::VolumeLock,
-    manifest,
+    manifest, unmerged,
 };
 
 /// An opened and claimed volume.
@@ -28,7 +28,18 @@ pub(crate) struct Opened {
     pub witness: FileWitness,
     pub last: Seq,
     pub ahead: Ahead,
+    /// Why nothing is merged, if that is so.
+    pub unmerged: Option<Unmerged>,
     pub lock: VolumeLock,
+}
+
+/// Why nothing is merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unmerged {
+    /// It was not wanted.
+    AsAsked,
+    /// This table is damaged.
+    Damaged(PathBuf),
 }
 
 pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened> {
@@ -54,6 +65,18 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
         journal::store_again(&engine_dir, contents.newest_len)?;
         contents
     };
+    let damaged = if is_new { None } else { unmerged::table(dir, &engine_dir)? };
+    if let Some(table) = &damaged {
+        log::error!(
+            "{}: damaged; what is in it cannot be read, and as long as it is there nothing is merged and little can be written: copy what can be read",
+            table.display()
+        );
+    }
+    let unmerged = match damaged {
+        Some(table) => Some(Unmerged::Damaged(table)),
+        None => (!options.merges).then_some(Unmerged::AsAsked),
+    };
+    let options = Options { merges: unmerged.is_none(), ..options };
     if contents.newest_len >= options.journal_bytes {
         journal::begin_next(&engine_dir)?;
     }
@@ -79,7 +102,7 @@ pub(crate) fn open(dir: &Path, options: Options, claim: Claim) -> Result<Opened>
     })?;
     witness.record(Mark { seq: stored.seq, generation: claim.generation })?;
     let ahead = Ahead::new(engine_dir, found.filter(|(_, path)| !has_room_made(path)).map(|(id, _)| id));
-    Ok(Opened { keyspace, database, witness, last: stored.seq, ahead, lock })
+    Ok(Opened { keyspace, database, witness, last: stored.seq, ahead, unmerged, lock })
 }
 
 /// What an engine should hold that is not new.
@@ -217,7 +240,7 @@ fn open_fjall(engine_dir: &Path, options: Options) -> Result<(Database, Keyspace
     guarded(During::Open, "opening fjall", engine_dir, || {
         let database = Database::builder(engine_dir)
             .cache_size(options.cache_bytes)
-            .worker_threads(options.worker_threads.max(1))
+            .worker_threads_unchecked(if options.merges { options.worker_threads.max(1) } else { 0 })
             .open()?;
         let keyspace = database.keyspace("kv", || new_keyspace(options))?;
         Ok((database, keyspace))

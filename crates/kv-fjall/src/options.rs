@@ -15,6 +15,8 @@ pub struct Options {
     /// 4 ms) and opens in 0.9 to 1.2 s when killed at its height, with 110 to 150 MB of journals; 2 threads take
     /// 260,000 to 520,000 records/s (p99 17 to 29 ms) and open in 0.2 to 0.6 s with one journal of at most 64 MiB.
     pub worker_threads: usize,
+    /// Whether tables are merged in the background. For who only reads there is no need, and a damaged table may stand in the way: without, fjall has no threads, and who writes flushes.
+    pub merges: bool,
     /// Length from which a journal that an opening finds is the last that is read: a new one follows it, and it goes once
     /// fjall has flushed it. So a volume whose masters die one after another replays what each of them wrote, and not
     /// again all since fjall last changed journals, which it does at 64 MB only.
@@ -26,6 +28,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, memtable_bytes: 16 << 20, worker_threads: 1, journal_bytes: 1 << 20 }
+        Self {
+            cache_bytes: 64 << 20,
+            memtable_bytes: 16 << 20,
+            worker_threads: 1,
+            merges: true,
+            journal_bytes: 1 << 20,
+        }
     }
 }

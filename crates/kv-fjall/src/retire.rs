@@ -29,8 +29,13 @@ pub(crate) fn end(
     keyspace: Keyspace,
     engine_dir: &Path,
     newest: &Reserved,
+    merges: bool,
 ) -> Result<()> {
-    let is_flushed = flush(&database, &keyspace, engine_dir)?
+    let is_flushed = match merges {
+        true => flush(&database, &keyspace, engine_dir)?,
+        false => flush_much(&database, &keyspace, engine_dir)?,
+    };
+    let is_flushed = is_flushed
         && open::stored(&database, &keyspace, engine_dir)?
             .is_some_and(|stored| (stored.seq, stored.generation) == (newest.seq, newest.generation));
     drop(keyspace);
@@ -60,6 +65,28 @@ fn flush(database: &Database, keyspace: &Keyspace, engine_dir: &Path) -> Result<
     Ok(keyspace.tree.get_highest_memtable_seqno().is_none())
 }
 
+/// As [`flush`], without fjall's threads, and only what is worth a table that nobody will merge.
+fn flush_much(database: &Database, keyspace: &Keyspace, engine_dir: &Path) -> Result<bool> {
+    if keyspace.sealed_memtable_count() == 0 && keyspace.tree.active_memtable().size() < MUCH {
+        return Ok(false);
+    }
+    guarded(During::Write, "flushing", engine_dir, || keyspace.rotate_memtable())?;
+    flush_sealed(database, keyspace, engine_dir)?;
+    Ok(keyspace.tree.get_highest_memtable_seqno().is_none())
+}
+
+/// Writes sealed memtables into tables, as fjall's threads do: what they hold is durable in the journal first.
+pub(crate) fn flush_sealed(database: &Database, keyspace: &Keyspace, engine_dir: &Path) -> Result<()> {
+    guarded(During::Write, "flushing", engine_dir, || {
+        database.persist(PersistMode::SyncAll)?;
+        let oldest = database.supervisor.snapshot_tracker.get_seqno_safe_to_gc();
+        keyspace.tree.flush(&keyspace.tree.get_flush_lock(), oldest)?;
+        Ok(())
+    })
+}
+
+/// Bytes of a memtable, from which on it is a table that a close writes though nothing is merged.
+const MUCH: u64 = 1 << 20;
 /// A memtable of 16 MiB takes a fifth of a second. A compaction may be before it, and whoever waits for the volume is not to wait for
 /// that.
 const PATIENCE: Duration = Duration::from_secs(1);

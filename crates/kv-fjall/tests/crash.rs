@@ -21,8 +21,13 @@ use kv_fjall::{FjallEngine, Options};
 mod common;
 
 /// Small memtables, so that flushes and compactions are killed too.
-const OPTIONS: Options =
-    Options { cache_bytes: 8 << 20, memtable_bytes: 1 << 20, worker_threads: 1, journal_bytes: 64 << 10 };
+const OPTIONS: Options = Options {
+    cache_bytes: 8 << 20,
+    memtable_bytes: 1 << 20,
+    worker_threads: 1,
+    merges: true,
+    journal_bytes: 64 << 10,
+};
 
 #[test]
 fn killed_at_random_a_volume_holds_every_answered_batch_and_a_prefix() {

@@ -17,8 +17,13 @@ use rustix::fs::SeekFrom;
 
 mod common;
 
-const OPTIONS: Options =
-    Options { cache_bytes: 4 << 20, memtable_bytes: 64 << 20, worker_threads: 1, journal_bytes: 64 << 10 };
+const OPTIONS: Options = Options {
+    cache_bytes: 4 << 20,
+    memtable_bytes: 64 << 20,
+    worker_threads: 1,
+    merges: true,
+    journal_bytes: 64 << 10,
+};
 
 /// Opens for a master that commits without a sync and dies.
 fn die_after(dir: &Path, generation: u64, batches: u64, value_len: usize) {

@@ -22,8 +22,13 @@ use testkit::crash_disk::{CrashDisk, Image, Log, Promise};
 
 mod common;
 
-const OPTIONS: Options =
-    Options { cache_bytes: 4 << 20, memtable_bytes: 64 << 10, worker_threads: 1, journal_bytes: 16 << 10 };
+const OPTIONS: Options = Options {
+    cache_bytes: 4 << 20,
+    memtable_bytes: 64 << 10,
+    worker_threads: 1,
+    merges: true,
+    journal_bytes: 16 << 10,
+};
 
 /// A run of the engine, and what it was told when.
 struct Run {

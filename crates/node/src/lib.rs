@@ -39,7 +39,7 @@ pub use error::NodeError;
 pub use fuse::RingUse;
 pub use guard::{Command as GuardCommand, run as guard};
 pub use node::mount;
-pub use offline::{DataCheck, Offline, OfflineError};
+pub use offline::{DataCheck, Offline, OfflineError, Purpose, damaged_table};
 pub use options::{MountOptions, MountRequest};
 pub use scrub::{faults_json, report_json};
 pub use snapshot::{Ask, check_mounted};

@@ -4,7 +4,7 @@
 //! none waits for a master with changes in its memory.
 
 use std::io::{BufRead, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use check::{CheckError, DumpError, Neighbours, Options, Repaired, Report, Scrubbed};
@@ -18,6 +18,11 @@ use crate::pacer::Pacer;
 use crate::process;
 use crate::service::{self, open_engine};
 use crate::store::VolumeStore;
+
+/// The table of a volume's metadata, by its path, that a compaction found damaged. Nothing is merged since.
+pub fn damaged_table(volume: &Volume) -> Option<PathBuf> {
+    kv_fjall::known_damage(&volume.meta_dir()).map(|table| volume.meta_dir().join(table))
+}
 
 /// Why an unmounted volume could not be worked on.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +64,15 @@ pub enum DataCheck {
     Sums,
 }
 
+/// What a volume is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Only to be looked at: its tables stay as they are, damaged ones too.
+    Look,
+    /// To be changed.
+    Change,
+}
+
 /// A volume that nobody else uses until this is closed or dropped.
 pub struct Offline {
     engine: Box<dyn Engine>,
@@ -73,12 +87,12 @@ impl Offline {
     /// # Errors
     ///
     /// [`OfflineError::Mounted`] and [`OfflineError::MemberLives`] if it is in use.
-    pub fn open(path: &Path) -> Result<Self, OfflineError> {
+    pub fn open(path: &Path, purpose: Purpose) -> Result<Self, OfflineError> {
         let volume = Volume::open(path)?;
         let Some(lock) = volume.try_elect()? else {
             return Err(OfflineError::Mounted { pid: volume.master_pid()? });
         };
-        let engine = Box::new(open_engine(&volume)?);
+        let engine = Box::new(open_engine(&volume, purpose == Purpose::Change)?);
         let store = VolumeStore::open(&volume, Arc::new(obs::Metrics::new()))?;
         let offline = Self { store, engine, volume, _lock: lock };
         offline.refuse_living_members()?;

@@ -75,7 +75,7 @@ impl Service {
             std::fs::metadata(volume.path()).map_err(|source| NodeError::io("examine the volume", source))?;
         let since = Instant::now();
         volume.raise_version()?;
-        let engine = Arc::new(open_engine(volume)?);
+        let engine = Arc::new(open_engine(volume, true)?);
         let opened = since.elapsed();
         if is_new(&*engine, volume, &*shell.store)? {
             Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
@@ -525,10 +525,11 @@ impl Service {
     }
 }
 
-/// Opens the engine under the next generation.
-pub(crate) fn open_engine(volume: &Volume) -> Result<FjallEngine, NodeError> {
+/// Opens the engine under the next generation. Who `merges` changes it, too.
+pub(crate) fn open_engine(volume: &Volume, merges: bool) -> Result<FjallEngine, NodeError> {
     let total_bytes = volume.space()?.total_bytes;
     let options = kv_fjall::Options {
+        merges,
         memtable_bytes: (total_bytes / 64).clamp(1 << 20, 16 << 20),
         ..kv_fjall::Options::default()
     };

@@ -26,7 +26,7 @@ use common::Scratch;
 use kv::{Batch, Claim, Engine, EngineError, KeyRange};
 use kv_fjall::{FjallEngine, Options};
 use meta::{Body, Child, Dirent, Key};
-use node::{DataCheck, MountOptions, Offline};
+use node::{DataCheck, MountOptions, Offline, Purpose};
 use rustix::fs::XattrFlags;
 use testkit::crash_disk::{CrashDisk, Image, Promise};
 use volume::FormatOptions;
@@ -224,7 +224,7 @@ fn read_below(
 /// Which segments each path has bytes in: those whose removal makes it unreadable.
 fn segments_of(volume: &Path, tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let offline = Offline::open(volume).unwrap();
+    let offline = Offline::open(volume, Purpose::Look).unwrap();
     let report = offline.check(DataCheck::Sums).unwrap();
     assert!(report.is_clean(), "{:?}", report.faults);
     let mut names = Vec::new();
@@ -385,7 +385,7 @@ fn said(report: Result<check::Report, node::OfflineError>) -> Option<String> {
 
 /// Checks, mounts and reads a volume, and compares it with what was written.
 fn judge_both(template: &Template, scratch: &Scratch, outcome: &mut Outcome) {
-    match Offline::open(&scratch.volume()) {
+    match Offline::open(&scratch.volume(), Purpose::Look) {
         Err(error) => outcome.check = Some(chain(&error)),
         Ok(offline) => {
             outcome.check = said(offline.check(DataCheck::Sums));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{AS_GUARD, Scratch, be_guard_now, guard_by_test, wait_until};
-use node::{DataCheck, MountOptions, MountRequest, Offline};
+use node::{DataCheck, MountOptions, MountRequest, Offline, Purpose};
 use obs::Metrics;
 use rustix::process::{Pid, Signal, kill_process};
 use vfs::{Clock, Config, Core};
@@ -374,7 +374,7 @@ fn who_went_away_and_died_later_is_forgotten(scratch: &Scratch) {
     std::thread::sleep(lease + lease / 2);
     visitor.kill();
     a.unmount().unwrap();
-    let offline = Offline::open(&scratch.volume()).unwrap();
+    let offline = Offline::open(&scratch.volume(), Purpose::Look).unwrap();
     let report = offline.check(DataCheck::Lengths).unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
 }

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use common::{Scratch, guard_by_test, wait_until};
-use node::{DataCheck, MountOptions, MountRequest, NodeError, Offline, OfflineError};
+use node::{DataCheck, MountOptions, MountRequest, NodeError, Offline, OfflineError, Purpose};
 
 #[test]
 fn what_was_written_is_intact_after_a_remount() {
@@ -116,7 +116,7 @@ fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
 #[test]
 fn a_volume_without_its_metadata_is_refused_until_they_are_loaded() {
     let Some(scratch) = Scratch::new() else { return };
-    let offline = || Offline::open(&scratch.volume()).unwrap();
+    let offline = || Offline::open(&scratch.volume(), Purpose::Change).unwrap();
     let new = offline();
     assert_eq!(new.check(DataCheck::Lengths).unwrap().faults, []);
     new.close().unwrap();
@@ -162,7 +162,7 @@ fn a_volume_without_its_metadata_is_refused_until_they_are_loaded() {
 #[test]
 fn an_older_dump_is_loaded_and_written_on() {
     let Some(scratch) = Scratch::new() else { return };
-    let offline = || Offline::open(&scratch.volume()).unwrap();
+    let offline = || Offline::open(&scratch.volume(), Purpose::Change).unwrap();
     let write = |name: &str| {
         let a = scratch.mount("a");
         fs::write(a.path(name), [name.as_bytes()[0]; 300_000]).unwrap();

@@ -4,14 +4,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-use node::Offline;
+use node::{Offline, Purpose};
 
 use crate::args::{DumpArgs, LoadArgs};
 use crate::failure::{Failure, with_causes};
 
 /// Writes all metadata as text.
 pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
-    let offline = Offline::open(&args.volume).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let offline =
+        Offline::open(&args.volume, Purpose::Look).map_err(|error| Failure::unable(with_causes(&error)))?;
     let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
     let Some(path) = &args.output else {
         offline.dump(&mut BufWriter::new(io::stdout().lock())).map_err(failed)?;
@@ -46,7 +47,8 @@ pub fn load(args: &LoadArgs) -> Result<(), Failure> {
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let offline = Offline::open(&args.volume).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let offline =
+        Offline::open(&args.volume, Purpose::Change).map_err(|error| Failure::unable(with_causes(&error)))?;
     let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
     let count = offline.load(&mut input).map_err(failed)?;
     offline.close().map_err(failed)?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use check::{Counts, Fault, Repaired, Report, Severity};
-use node::{DataCheck, Offline, OfflineError};
+use node::{DataCheck, Offline, OfflineError, Purpose};
 use serde_json::{Value, json};
 use volume::Volume;
 
@@ -18,7 +18,8 @@ pub fn run(args: &FsckArgs) -> Result<(), Failure> {
     let failed = |error: OfflineError| Failure::fsck(with_causes(&error), UNCHECKED);
     let data = if args.data { DataCheck::Sums } else { DataCheck::Lengths };
     let path = volume_of(&args.volume);
-    let (found, repaired) = match Offline::open(&path) {
+    let purpose = if args.repair { Purpose::Change } else { Purpose::Look };
+    let (found, repaired) = match Offline::open(&path, purpose) {
         Ok(offline) => {
             let found = offline.check(data).map_err(failed)?;
             let repaired = args.repair.then(|| offline.repair(data)).transpose().map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use node::{Offline, OfflineError};
+use node::{Offline, OfflineError, Purpose};
 use serde_json::Value as Json;
 use volume::{Volume, sources};
 
@@ -17,7 +17,7 @@ pub fn run(args: &ScrubArgs) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
     let path = volume_of(&args.volume);
     let rate = args.rate.map(|rate| (rate * 1e6) as u64);
-    let document = match Offline::open(&path) {
+    let document = match Offline::open(&path, Purpose::Look) {
         Ok(offline) => {
             let scrubbed = offline.scrub(rate).map_err(|error| failed(&error))?;
             offline.close().map_err(|error| failed(&error))?;

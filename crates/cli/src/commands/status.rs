@@ -28,7 +28,13 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let nodes = with_members(nodes);
     let problems =
         nodes.iter().filter_map(problem_of).chain(silent.iter().cloned()).chain(left_by_dead(&volume));
-    let problems: Vec<String> = problems.collect();
+    let damage = node::damaged_table(&volume).map(|table| {
+        let table = table.display();
+        format!(
+            "{table}: damaged; other metadata are served, and little can be written: copy what can be read"
+        )
+    });
+    let problems: Vec<String> = problems.chain(damage).collect();
     let document = json!({
         "volume": format::as_json(volume.header(), volume.path()),
         "mounted": !nodes.is_empty() || !silent.is_empty(),

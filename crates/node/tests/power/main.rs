@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use common::{AS_GUARD, Scratch, be_guard_now, guard_by_test};
 use fastrand::Rng;
 use history::{Found, History};
-use node::{DataCheck, MountOptions, MountRequest, Offline};
+use node::{DataCheck, MountOptions, MountRequest, Offline, Purpose};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::crash_disk::{CrashDisk, Image, Log, Promise};
 use volume::{FormatOptions, Volume, VolumeError};
@@ -230,7 +230,7 @@ fn check(scratch: &Scratch, run: &Run, image: &Image, position: usize) -> Result
 
 /// As `holdfast fsck --data`.
 fn check_offline(volume: &Path) -> Result<(), String> {
-    let offline = Offline::open(volume).map_err(|error| chain(&error))?;
+    let offline = Offline::open(volume, Purpose::Look).map_err(|error| chain(&error))?;
     let report = offline.check(DataCheck::Sums).map_err(|error| chain(&error))?;
     match report.is_clean() {
         true => Ok(()),
