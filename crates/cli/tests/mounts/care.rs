@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 
-use crate::lab::{Lab, wait_until};
+use crate::lab::{Lab, Mount, wait_until};
 
 #[test]
 fn a_mount_that_a_dead_node_left_is_replaced() {
@@ -170,4 +171,66 @@ fn a_snapshot_of_the_disk_below_is_a_volume() {
 /// Of all sizes around that of a block, small enough for the record and too large for it.
 fn content(n: u32) -> Vec<u8> {
     (0..n % 50 * 701).map(|at| (at ^ n) as u8).collect()
+}
+
+/// Goal: damage of the metadata costs what is in it, and neither checks nor work beside it make that more. Method: a byte of a table is
+/// changed; scrubs, and mounts that write, until a compaction has met it, by what `status` says; and on.
+#[test]
+fn a_damaged_table_costs_what_is_in_it_however_long_it_is_worked_beside() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    for dir in DIRECTORIES {
+        fs::create_dir(a.path(dir)).expect("made");
+        (0..300).for_each(|n| fs::write(a.path(&format!("{dir}/name-{n}")), "content").expect("written"));
+    }
+    a.unmount(&lab);
+    damage_largest_table(&lab);
+    let listed = |mount: &Mount| {
+        let lists_all =
+            |dir: &&str| fs::read_dir(mount.path(dir)).is_ok_and(|dir| dir.flatten().count() >= 300);
+        DIRECTORIES.into_iter().filter(lists_all).collect::<Vec<_>>()
+    };
+    let a = lab.mount("a");
+    let whole = listed(&a);
+    assert!((3..6).contains(&whole.len()), "{whole:?} can be listed");
+    a.unmount(&lab);
+    for _ in 0..6 {
+        assert_eq!(lab.holdfast(&["scrub", "vol"]).code, 4);
+    }
+    let mut rounds = 0;
+    let is_met = || lab.status()["problems"].to_string().contains("tables/");
+    for round in 0..60 {
+        let a = lab.mount("a");
+        assert_eq!(listed(&a), whole, "round {round}");
+        fs::write(a.path(&format!("{}/round-{round}", whole[0])), "content").expect("written");
+        a.unmount(&lab);
+        rounds += 1;
+        if round >= 8 && is_met() {
+            break;
+        }
+    }
+    assert!(is_met(), "no compaction in {rounds} rounds");
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    for n in 0..2000 {
+        fs::write(a.path(&format!("{}/more-{n}", whole[0])), "content").expect("written");
+    }
+    assert_eq!(fs::read_dir(b.path(whole[0])).expect("listed").count(), 300 + rounds + 2000);
+    assert_eq!(listed(&b), whole);
+    b.unmount(&lab);
+    a.unmount(&lab);
+    let a = lab.mount("a");
+    assert_eq!(fs::read_dir(a.path(whole[0])).expect("listed").count(), 300 + rounds + 2000);
+    a.unmount(&lab);
+}
+
+const DIRECTORIES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+fn damage_largest_table(lab: &Lab) {
+    let tables = fs::read_dir(lab.path("vol/meta/engine/keyspaces/1/tables")).expect("listed").flatten();
+    let len = |entry: &fs::DirEntry| entry.metadata().map_or(0, |metadata| metadata.len());
+    let largest = tables.max_by_key(len).expect("a table");
+    let file = File::options().read(true).write(true).open(largest.path()).expect("opened");
+    let (mut byte, at) = ([0], len(&largest) / 3);
+    file.read_exact_at(&mut byte, at).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("written");
 }
