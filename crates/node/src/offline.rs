@@ -31,7 +31,7 @@ pub enum OfflineError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// Somebody is the volume's master.
-    #[error("the volume is mounted (its master is process {}); unmount it everywhere", name_of(*pid))]
+    #[error("the volume is in use: mounted (its master is process {0}), or checked by that; unmount it everywhere", name_of(*pid))]
     Mounted {
         /// Who, if known.
         pid: Option<u32>,
@@ -173,7 +173,11 @@ impl Offline {
         kv::scan_all(&*self.engine, KeyRange::new(start, end), |(key, value)| {
             if let Ok(member) = meta::value_decode::<MemberRecord>(&key, &value) {
                 let is_alive = match process::can_be_told(member.pid_start) {
-                    true => !process::is_gone(member.pid, member.pid_start),
+                    // Of a copy of a volume the members live elsewhere. A node has the directory of the segments open.
+                    true => {
+                        !process::is_gone(member.pid, member.pid_start)
+                            && process::may_have_open(member.pid, &self.volume.segments_dir())
+                    }
                     // In a PID namespace of its own: what it listens at is in the volume.
                     false => self.volume.connect(&format!("node-{}", member.device)).is_ok(),
                 };

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -57,6 +58,15 @@ impl Process {
 pub(crate) fn is_gone(pid: u32, stamp: u64) -> bool {
     let is_another = |start: Option<u64>| start.map(|start| start & START_MASK) != Some(stamp & START_MASK);
     can_be_told(stamp) && start_time(pid).is_ok_and(is_another)
+}
+
+/// Whether the process `pid` may have this directory open: not for certain where its descriptors cannot be read.
+pub(crate) fn may_have_open(pid: u32, dir: &Path) -> bool {
+    let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let Ok(wanted) = fs::metadata(dir).map(id) else { return true };
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+    // One that is closed meanwhile is not the one that a node keeps.
+    descriptors.flatten().any(|link| fs::metadata(link.path()).map(id).is_ok_and(|found| found == wanted))
 }
 
 /// Whether a process with this stamp could be seen from here.

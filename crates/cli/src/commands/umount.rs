@@ -40,7 +40,7 @@ pub struct Request {
 pub enum Mode {
     /// Not while in use; returns after the flush.
     Wait,
-    /// Ends what is in progress; returns after the flush.
+    /// Ends what is in progress, cuts off who uses it, and returns after the flush.
     Force,
     /// Takes the mount out of the tree at once and returns; the flush follows the last use.
     Lazy,
@@ -228,6 +228,12 @@ fn detach_kernel(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {
     while unmounted == Err(Errno::BUSY) && mode == Mode::Wait && Instant::now() < deadline {
         std::thread::sleep(OWN_USE_PAUSE);
         unmounted = rustix::mount::unmount(mountpoint, flags);
+    }
+    if unmounted == Err(Errno::BUSY) && mode == Mode::Force {
+        // The kernel has cut it off before it looked who uses it: what is left in the tree answers errors alone.
+        unmounted = rustix::mount::unmount(mountpoint, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+        let at = mountpoint.display();
+        eprintln!("holdfast: {at}: cut off while in use: programs that have files open there get errors");
     }
     match unmounted {
         Ok(()) => Ok(()),

@@ -44,6 +44,28 @@ fn a_mount_that_a_dead_node_left_is_replaced() {
     }
 }
 
+/// Goal: a copy is checked beside the original. Method: copies made while that is mounted, and nobody writes; the original is refused.
+#[test]
+fn a_copy_is_checked_while_the_original_is_mounted() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::write(a.path("f"), "content").expect("written");
+    File::open(a.path("f")).and_then(|file| file.sync_all()).expect("synced");
+    lab.sh("tar -C vol --exclude=./run -cf copy.tar . && mkdir copy && tar -C copy -xf copy.tar")
+        .expect_success();
+    for command in ["fsck", "scrub"] {
+        lab.holdfast(&[command, "copy"]).expect_success();
+    }
+    assert!(lab.holdfast(&["dump", "copy"]).expect_success().out.starts_with("holdfast-dump"));
+    let refused = lab.holdfast(&["fsck", "--repair", "vol"]);
+    assert!(refused.code == 8 && refused.err.contains("mounted"), "{}", refused.err);
+    a.signal(Signal::KILL);
+    assert!(a.wait_for_end(Duration::from_secs(10)), "it was killed");
+    let refused = lab.holdfast(&["fsck", "--repair", "vol"]);
+    assert!(refused.code == 8 && refused.err.contains("mounted"), "{}", refused.err);
+    b.unmount(&lab);
+}
+
 #[test]
 fn a_copy_without_sockets_and_reserve_is_a_volume() {
     let Some(lab) = Lab::new() else { return };

@@ -59,6 +59,15 @@ mount -t holdfast "$PWD/vol" "$PWD/a"
 write 1001 2000
 umount "$PWD/a"
 flushed 2000
+# By force while a file is open there: gone, with all that was stored.
+mount -t holdfast "$PWD/vol" "$PWD/a"
+write 2001 3000
+exec 8>> a/f2001
+umount -f "$PWD/a" 2> said
+grep -q 'cut off while in use' said
+! mountpoint -q a
+exec 8>&-
+flushed 3000
 "#;
 
 #[test]
