@@ -6,6 +6,7 @@
 mod args;
 mod backend;
 mod commands;
+mod complaints;
 mod failure;
 mod helper;
 mod launch;

@@ -24,11 +24,17 @@ struct OwnMount(PathBuf);
 impl Nodes {
     /// Looks for them. Mount points of other file systems are passed over.
     pub fn of(mounts: &[PathBuf]) -> Self {
-        Self {
-            mounts: mounts.to_vec(),
-            known: mounts.iter().filter_map(|path| node_of(path)).collect(),
-            own: None,
-        }
+        Self { mounts: mounts.to_vec(), known: nodes_of(mounts), own: None }
+    }
+
+    /// The volumes that they have mounted.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        let mut seen = Vec::new();
+        self.known.iter().map(|(volume, _)| volume).filter(move |volume| {
+            let is_new = !seen.contains(&volume.path());
+            seen.push(volume.path());
+            is_new
+        })
     }
 
     /// What each of them counts. None if one cannot be asked: a part would mislead.
@@ -50,6 +56,17 @@ fn entry_of(path: &Path) -> Option<sources::MountEntry> {
     std::thread::spawn(move || _ = tell.send(std::fs::canonicalize(given)));
     let real = told.recv_timeout(ANSWER_MAX).ok()?.ok()?;
     sources::containing(&real).ok().flatten().filter(sources::MountEntry::is_holdfast)
+}
+
+/// Each once, whatever leads to it.
+fn nodes_of(mounts: &[PathBuf]) -> Vec<(Volume, String)> {
+    let mut known: Vec<(Volume, String)> = Vec::new();
+    for (volume, socket) in mounts.iter().filter_map(|path| node_of(path)) {
+        if !known.iter().any(|(other, name)| (other.path(), name) == (volume.path(), &socket)) {
+            known.push((volume, socket));
+        }
+    }
+    known
 }
 
 fn node_of(path: &Path) -> Option<(Volume, String)> {
@@ -96,7 +113,7 @@ impl Companion for Nodes {
     }
 
     fn has_remounted(&mut self) {
-        self.known = self.mounts.iter().filter_map(|path| node_of(path)).collect();
+        self.known = nodes_of(&self.mounts);
     }
 }
 

@@ -23,6 +23,17 @@ use file::{File, Waiting};
 /// Whose lock: owners are the nodes' own numbers.
 pub(crate) type Holder = (NodeId, LockOwner);
 
+/// A lock that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockWait {
+    /// What is wanted; its process as its node numbers it.
+    pub lock: ByteLock,
+    /// By which node.
+    pub node: NodeId,
+    /// Who has what is in the way: nodes, and processes as they number them. Empty where only others who wait are.
+    pub holders: Vec<(NodeId, u32)>,
+}
+
 /// All locks of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct AppLocks {
@@ -187,6 +198,18 @@ impl AppLocks {
     /// The first lock that would be in the way.
     pub fn test(&self, node: NodeId, lock: &ByteLock) -> Option<ByteLock> {
         self.files.get(&lock.ino)?.granted.conflict(node, lock)
+    }
+
+    /// Who waits for locks, and for whose, so many at most.
+    pub fn queues(&self, most: usize) -> Vec<LockWait> {
+        let files = self.contended.keys().filter_map(|ino| self.files.get(ino));
+        let waiting = files.flat_map(|file| file.waiting.iter().map(move |waiting| (file, waiting)));
+        let wait = |(file, waiting): (&File, &Waiting)| LockWait {
+            lock: waiting.lock,
+            node: waiting.node,
+            holders: file.granted.locks_in_way(waiting.node, &waiting.lock),
+        };
+        waiting.take(most).map(wait).collect()
     }
 
     /// Nodes with locks that would be in the way.

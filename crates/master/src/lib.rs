@@ -34,6 +34,7 @@ mod under_way;
 mod upgrade;
 mod view;
 
+pub use app_locks::LockWait;
 pub use error::MasterError;
 pub use quota::AccountStatus;
 pub use redo::{put_back, redo};

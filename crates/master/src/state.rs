@@ -12,7 +12,7 @@ use obs::Metrics;
 use types::{BatchSeq, Epoch, Ino, Micros, NodeId, OpSeq, ResourceId, SegmentId, Timespec};
 use wire::{FromMaster, ToMaster};
 
-use crate::app_locks::AppLocks;
+use crate::app_locks::{AppLocks, LockWait};
 use crate::behind::Behind;
 use crate::member::{Member, Standing};
 use crate::record::VolumeRecord;
@@ -407,6 +407,11 @@ impl Master {
         self.wake_at(clock);
         self.on_synced(job, result);
         self.settle();
+    }
+
+    /// Locks of programs that somebody waits for, so many at most.
+    pub fn lock_queues(&self, most: usize) -> Vec<LockWait> {
+        self.app_locks.queues(most)
     }
 
     /// Members as the master sees them.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `stat` | all metrics, and `uptime_seconds`, `mountpoint`, `volume`, `node`, `version` |
 //! | `status` | this node's place in the volume; from the master also its `members` |
-//! | `waiting` | requests that wait: number, what for, age |
+//! | `waiting` | requests that wait: number, operation, inode, what for, age; from the master also `locks`, those of programs that are waited for |
 //! | `scrub RATE` | of the master alone: white space now and then; what a scrub at so many bytes a second found; ends when the asker goes |
 //! | `quota` | of the master alone: `accounts`, what each uses and its limits |
 //! | `quota-set ACCOUNT H S G H S G` | of the master alone: sets limits of bytes and inodes (hard, soft, seconds of grace; `-` for what stays); white space until they bind every node |
@@ -22,11 +22,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fuse::Transport;
-use master::MemberStatus;
+use master::{LockWait, MemberStatus};
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
-use vfs::Lazy;
+use types::NodeId;
+use vfs::{Lazy, Wait};
 use volume::Listener;
+use wire::LockKind;
 
 use crate::clock;
 use crate::error::NodeError;
@@ -266,16 +268,41 @@ fn member_json(member: &MemberStatus, epoch: u64) -> Json {
 }
 
 fn waiting(shell: &Shell) -> Json {
-    let waiting = shell.with_core(|core, _| core.waiting());
+    let waits = shell.with_core(|core, _| core.waits());
     let now = clock::now();
-    let requests: Vec<Json> = waiting
-        .into_iter()
-        .map(|(id, what, since)| {
-            json!({ "request": id.0, "waits_for": what, "seconds": now.since(since).0 as f64 / 1e6 })
+    let request = |wait: Wait| {
+        json!({
+            "request": wait.request.0,
+            "operation": format!("{:?}", wait.operation).to_lowercase(),
+            "inode": wait.subject.map(|ino| ino.0),
+            "waits_for": wait.waits_for,
+            "is_lock": wait.is_lock,
+            "seconds": now.since(wait.since).0 as f64 / 1e6,
         })
-        .collect();
-    json!({ "waiting": requests })
+    };
+    let mut document = json!({ "waiting": waits.into_iter().map(request).collect::<Vec<_>>() });
+    if let Some(queues) = shell.service().and_then(|service| service.lock_queues(LOCK_WAITS_MAX)) {
+        document["locks"] = queues.iter().map(lock_wait_json).collect();
+    }
+    document
 }
+
+fn lock_wait_json(wait: &LockWait) -> Json {
+    let holder = |(node, pid): &(NodeId, u32)| json!({ "node": node.0, "pid": pid });
+    json!({
+        "inode": wait.lock.ino.0,
+        "kind": match wait.lock.kind {
+            LockKind::Flock => "flock",
+            LockKind::Posix => "fcntl",
+        },
+        "node": wait.node.0,
+        "pid": wait.lock.pid,
+        "holders": wait.holders.iter().map(holder).collect::<Vec<_>>(),
+    })
+}
+
+/// More than anybody reads.
+const LOCK_WAITS_MAX: usize = 1000;
 
 /// Keeps the asker in hope, by white space, until the node has ended.
 fn wait_for_end(shell: &Shell, stream: &mut UnixStream) -> io::Result<Json> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use chunk::SegmentStore;
 use kv::{Claim, Engine, EngineError, Seq};
 use kv_fjall::FjallEngine;
-use master::{AccountStatus, Master, MasterError, MemberStatus, Output, PeerId};
+use master::{AccountStatus, LockWait, Master, MasterError, MemberStatus, Output, PeerId};
 use meta::{Key, KeyKind, Limits, SegmentRecord};
 use obs::Metrics;
 use parking_lot::{Condvar, Mutex};
@@ -219,6 +219,11 @@ impl Service {
     /// The master's own figures: epoch, members, and stored bytes and inodes.
     pub fn status(&self) -> Option<(Epoch, Vec<MemberStatus>, (u64, u64))> {
         self.with_master(|master, _| (master.epoch(), master.members(), master.totals()))
+    }
+
+    /// Locks of programs that somebody waits for, so many at most.
+    pub fn lock_queues(&self, most: usize) -> Option<Vec<LockWait>> {
+        self.with_master(|master, _| master.lock_queues(most))
     }
 
     /// What every account uses, and its limits.

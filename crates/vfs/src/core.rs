@@ -28,7 +28,7 @@ use crate::pages::Pages;
 use crate::readdir::no_more;
 use crate::request::{HandleId, Interrupt, Keep, Reply, Request, RequestId};
 use crate::revoke::Release;
-use crate::wait::{Parked, Progress, Ship, Step, WaitKey};
+use crate::wait::{Parked, Progress, Ship, Step, Wait, WaitKey};
 
 /// A node's core. One lock of the driver's stands around it.
 pub struct Core {
@@ -536,6 +536,19 @@ impl Core {
         let before = std::mem::replace(&mut self.cache.inodes_counted, inodes);
         metrics.cache_allocated.add(CacheKind::Inode, inodes.saturating_sub(before));
         metrics.cache_freed.add(CacheKind::Inode, before.saturating_sub(inodes));
+    }
+
+    /// Requests that wait.
+    pub fn waits(&self) -> Vec<Wait> {
+        let wait = |(id, parked): (&RequestId, &Parked)| Wait {
+            request: *id,
+            operation: parked.request.kind(),
+            subject: parked.request.subject(),
+            waits_for: format!("{:?}", parked.key),
+            is_lock: matches!(parked.key, WaitKey::Lock(_)),
+            since: parked.progress.since,
+        };
+        self.parked.iter().map(wait).collect()
     }
 
     /// Requests that wait: number, what for, since when.

@@ -70,3 +70,4 @@ pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, PageSpan,
     ReadJob, Reply, Request, RequestId, Reread, Shield, StatFs, Taken, Via, WriteData, WriteNow,
 };
+pub use crate::wait::Wait;

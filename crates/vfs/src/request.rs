@@ -293,6 +293,36 @@ impl Request {
         }
     }
 
+    /// What it is about: the inode, or the directory of a name.
+    pub fn subject(&self) -> Option<Ino> {
+        match self {
+            Self::GetAttr { ino }
+            | Self::Stat { ino }
+            | Self::Itself { ino }
+            | Self::Parent { ino }
+            | Self::SetAttr { ino, .. }
+            | Self::ReadLink { ino }
+            | Self::Open { ino, .. }
+            | Self::Read { ino, .. }
+            | Self::Write { ino, .. }
+            | Self::WritePages { ino, .. }
+            | Self::Flush { ino, .. }
+            | Self::Release { ino, .. }
+            | Self::Fsync { ino }
+            | Self::ReadDir { ino, .. }
+            | Self::GetXattr { ino, .. }
+            | Self::ListXattr { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::RemoveXattr { ino, .. }
+            | Self::Allocate { ino, .. }
+            | Self::Copy { ino, .. }
+            | Self::Seek { ino, .. } => Some(*ino),
+            Self::SetLock { lock, .. } | Self::Unlock { lock } | Self::TestLock { lock } => Some(lock.ino),
+            Self::TmpFile { parent, .. } => Some(*parent),
+            _ => self.names().first().map(|(parent, _)| *parent),
+        }
+    }
+
     /// The label under which it is counted.
     pub fn kind(&self) -> OperationKind {
         match self {

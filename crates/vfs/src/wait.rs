@@ -1,10 +1,11 @@
 //! Requests that wait, and what for.
 
 use meta::{FsError, Inode, OpReply};
+use obs::OperationKind;
 use types::{Account, BatchSeq, Ino, Micros, OpSeq, ResourceId};
 use wire::{ByteLock, FetchWhat, Want};
 
-use crate::request::{Reply, Request, Reread, Shield};
+use crate::request::{Reply, Request, RequestId, Reread, Shield};
 
 /// What a parked request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +42,23 @@ pub enum WaitKey {
     Lock(u64),
     /// Being a member.
     Member,
+}
+
+/// What can be told of a request that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its number.
+    pub request: RequestId,
+    /// What was asked.
+    pub operation: OperationKind,
+    /// Of which inode, or in which directory.
+    pub subject: Option<Ino>,
+    /// What it waits for: a [`WaitKey`].
+    pub waits_for: String,
+    /// Whether that is a lock that a program has.
+    pub is_lock: bool,
+    /// When it came.
+    pub since: Micros,
 }
 
 /// A request that waits.

@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use crate::args::DoctorArgs;
 use crate::commands::bench::{failure, stage};
+use crate::complaints;
 use crate::failure::Failure;
 use crate::nodes::Nodes;
 
@@ -25,6 +26,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         peer: args.peer.clone(),
         is_passive: args.passive,
         is_cold: args.cold,
+        told: complaints::of(nodes.volumes()),
         against,
     };
     let result = doctor.run(&mut stage, || inside(&nodes));

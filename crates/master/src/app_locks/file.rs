@@ -115,6 +115,15 @@ impl Granted {
         others.filter(|(_, locks)| overlapping(locks, lock).next().is_some()).map(|(holder, _)| holder)
     }
 
+    /// Nodes and processes whose locks are in the way.
+    pub fn locks_in_way(&self, node: NodeId, lock: &ByteLock) -> Vec<(NodeId, u32)> {
+        let others = self.others(node, lock);
+        let first = |(holder, locks): (Holder, &BTreeMap<u64, ByteLock>)| {
+            overlapping(locks, lock).next().map(|have| (holder.0, have.pid))
+        };
+        others.filter_map(first).collect()
+    }
+
     /// What others have of the same kind.
     fn others(
         &self,

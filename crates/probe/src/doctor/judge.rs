@@ -200,6 +200,11 @@ impl Process {
     }
 }
 
+/// Without a sign before nothing.
+fn percent(share: f64) -> f64 {
+    (share * 100.0).max(0.0) + 0.0
+}
+
 /// Whether the daemon is kept from running, slow or not.
 fn daemon(ground: &Ground, trials: &[Trial]) -> Option<Finding> {
     let daemon = ground.daemon.as_ref()?;
@@ -229,9 +234,9 @@ fn daemon(ground: &Ground, trials: &[Trial]) -> Option<Finding> {
         what: format!("the daemon, {} ({})", daemon.name, daemon.pid),
         seen: format!(
             "ran for {:.0} % of the time, was ready and waited for {:.0} %, was held back by a limit for {:.0} %",
-            all.ran * 100.0,
-            all.waited * 100.0,
-            all.held_back * 100.0
+            percent(all.ran),
+            percent(all.waited),
+            percent(all.held_back)
         ),
         expected: format!("kept waiting for less than {:.0} %", STARVED / 2.0 * 100.0),
         why: if severity == Severity::Info {

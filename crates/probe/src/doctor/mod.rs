@@ -60,6 +60,8 @@ pub struct Doctor {
     pub is_passive: bool,
     /// Empty the kernel's caches, of the whole machine, before what is to be seen uncached.
     pub is_cold: bool,
+    /// What the file system's own nodes have to say, where who runs this could ask them.
+    pub told: Vec<Finding>,
     /// What a healthy day's examination was saved as.
     pub against: Option<Json>,
 }
@@ -100,13 +102,14 @@ impl Doctor {
         self.against.as_ref().map_or(Ok(()), check_saved)?;
         let (machine, started) = (Machine::look(), unix_now());
         let Some(ground) = self.look()? else {
-            return Ok(Examination::of_silence(&self.path, stage.version));
+            return Ok(Examination::of_silence(&self.path, stage.version, &self.told));
         };
         let own = std::process::id();
         let group = Group::of(own);
         stage.tell(0, 1, "looking");
         let (mut findings, idle) = watch(&ground, &mut ask);
         findings.extend(standing(&ground, own));
+        findings.extend(self.told.iter().cloned());
         // Whose daemon is stopped is asked for nothing.
         let is_stopped = is_stopped(&idle);
         let lain = if is_stopped { None } else { look_at_layout(&ground) };

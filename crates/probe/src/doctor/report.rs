@@ -37,12 +37,14 @@ pub struct Examination {
 
 impl Examination {
     /// Of a path that does not answer at all.
-    pub(super) fn of_silence(path: &Path, version: &str) -> Self {
-        let ground = Ground::unasked(path);
+    pub(super) fn of_silence(path: &Path, version: &str, told: &[Finding]) -> Self {
+        // Its mount is found by its text.
+        let ground = Ground::unasked(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         let is_stopped = ground.daemon.as_ref().is_some_and(|daemon| {
             super::processes::Counters::look(daemon.pid).is_some_and(|process| process.is_stopped)
         });
-        let findings = if is_stopped { vec![super::stopped(&ground)] } else { Vec::new() };
+        let stopped = is_stopped.then(|| super::stopped(&ground));
+        let findings = stopped.into_iter().chain(told.iter().cloned()).collect();
         Self {
             ground,
             machine: Machine::look(),
