@@ -369,8 +369,8 @@ impl Master {
         if self.table.exclusive_holder(file) == Some(node) {
             // It has newer content than there is here.
             self.answer(node, request, grants);
-        } else if self.table.is_wanted(file) {
-            // Somebody waits to write it: he is not held up by one who only wants to see its size now.
+        } else if self.table.is_wanted(file) || self.is_changing(file) {
+            // Somebody waits to write it, or a change of it has yet to be told: neither is held up by one who only wants to see its size now.
             let Some(content) = self.read(Key::Content(ino))? else { return Err(FsError::Io) };
             let glimpse = Some(Box::new(Inode { attr, content }));
             let seen = self.releases_seen(node);

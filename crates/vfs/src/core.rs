@@ -404,6 +404,7 @@ impl Core {
                 if (cause == Interrupt::Death || is_for_lock) && !is_done && !must_finish {
                     if let Some(parked) = self.unpark(id) {
                         self.end_search(&parked.request);
+                        self.end_making(&parked.progress);
                     }
                     self.outputs.push_back(Output::Reply(id, Reply::Error(FsError::Interrupted)));
                 }
@@ -684,6 +685,21 @@ impl Core {
 
     /// Tries a request from its start.
     fn attempt(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
+        let step = self.attempt_once(request, progress);
+        if let Step::Done(_) = step {
+            self.end_making(progress);
+        }
+        step
+    }
+
+    /// A request is over: what was noted of an inode that it made goes, unless the kernel was told of it.
+    fn end_making(&mut self, progress: &Progress) {
+        if let Some(ino) = progress.ino {
+            self.forget_unused(ino);
+        }
+    }
+
+    fn attempt_once(&mut self, request: &mut Request, progress: &mut Progress) -> Step {
         if std::mem::take(&mut progress.asks_content) {
             progress.error = None;
         }

@@ -193,7 +193,9 @@ impl Core {
                 if old.is_some_and(|old| is_same_but_for_place(old, content)) {
                     return;
                 }
-                stale.note(*ino, true);
+                // A change of times alone leaves the pages where they are.
+                let has_same_bytes = old.is_some_and(|old| has_same_bytes(old, content));
+                stale.note(*ino, !has_same_bytes);
                 self.keep_old_content(*ino, Some(content));
             }
             Change::DeleteInode { ino, .. } => stale.note(*ino, true),
@@ -375,6 +377,11 @@ impl Core {
 /// By whom a kernel judges what only an owner may do, without asking, until it looks the name up again.
 fn owner_of(entry: &meta::Dirent) -> Option<(u32, u32)> {
     entry.covered().map(|inode| (inode.attr.uid, inode.attr.gid))
+}
+
+/// Whether two contents are the same but for their times, as far as they tell: where many extents are, other records say.
+fn has_same_bytes(old: &Content, new: &Content) -> bool {
+    old.size == new.size && old.body == new.body && !matches!(new.body, meta::Body::Paged { .. })
 }
 
 /// Whether two contents differ in nothing but where the bytes are: the same times, and the same ranges stored.

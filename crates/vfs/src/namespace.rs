@@ -295,7 +295,7 @@ impl Core {
         let new = self.new_inode(spec, progress)?;
         let ino = new.ino;
         self.run_op(&Op::CreateOrphan { parent, new }, OperationKind::Create, progress)?;
-        let entry = self.own_entry(ino, progress)?;
+        let entry = self.unnamed_entry(ino, progress)?;
         let handle = self.open_handle(Handle::new(ino, open));
         self.note_open_told(ino);
         Ok(Reply::Created(entry, self.opened(ino, handle, open, IsNew::Yes)))
@@ -355,7 +355,7 @@ impl Core {
     fn made_entry(&mut self, parent: Ino, name: &Name, ino: Ino, progress: &mut Progress) -> Try<Entry> {
         // In a directory that is gone it is found no more, and was made all the same.
         if progress.stale_ino.0 == Some(parent) || progress.lost_name {
-            return self.own_entry(ino, progress);
+            return self.unnamed_entry(ino, progress);
         }
         match self.try_lookup(parent, name.as_bytes())? {
             Reply::Entry(entry) if entry.attr.ino == ino => return Ok(entry),
@@ -367,6 +367,12 @@ impl Core {
             Reply::NoEntry(_) => {}
             other => return Err(Step::Done(other)),
         }
+        self.unnamed_entry(ino, progress)
+    }
+
+    /// The entry of what was just made, wherever it is by now: that stands with what is known of it, which is there from here on.
+    fn unnamed_entry(&mut self, ino: Ino, progress: &mut Progress) -> Try<Entry> {
+        self.known.note(ino);
         self.own_entry(ino, progress)
     }
 
@@ -450,6 +456,10 @@ impl Core {
                 }
                 let seq = self.ship(op, kind, credit)?;
                 progress.ship = Some(Ship::Sent(seq));
+                if let Some(ino) = progress.ino {
+                    // Others may move it before the answer comes: where it is stands with what is known of it.
+                    self.known.note(ino);
+                }
                 Err(Step::Wait(WaitKey::Ship(seq)))
             }
         }

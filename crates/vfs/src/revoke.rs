@@ -8,6 +8,7 @@
 //! 2. *Flushing*: content that the right covers becomes durable and is logged. Nothing is served.
 //! 3. The batch and then the release are sent, in this order, on one connection.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 
 use meta::FileKind;
@@ -259,6 +260,18 @@ impl Core {
             self.take_back_again();
             return;
         }
+        let forgotten = match done.purpose {
+            Purpose::Release(_) => self.being_forgotten(&done.pages),
+            _ => Vec::new(),
+        };
+        if !forgotten.is_empty() {
+            // Whoever reads goes on by this right until that job is over. Without it he would wait for another, with his pages locked, which
+            // comes when the change is acknowledged, which waits for his pages.
+            done.again = Some((clock.now + FORGOTTEN_PAUSE, again.into_iter().chain(forgotten).collect()));
+            self.begin_taking(&done.pages);
+            self.jobs.insert(job, done);
+            return;
+        }
         if !again.is_empty() {
             log::warn!("pages of {again:?} were read again in each of {ROUNDS_MAX} rounds of invalidation");
         }
@@ -336,6 +349,19 @@ impl Core {
             }
         }
         again
+    }
+
+    /// Those of these files whose pages are taken back for a change of another node's as well.
+    fn being_forgotten(&self, pages: &[Ino]) -> Vec<Ino> {
+        let others: FxHashSet<Ino> = pages.iter().copied().filter(|ino| self.is_taking_pages(*ino)).collect();
+        if others.is_empty() {
+            return Vec::new();
+        }
+        let forgets = self.jobs.iter().map(|(_, job)| job);
+        let forgets =
+            forgets.filter(|job| matches!(job.purpose, Purpose::Forget { .. } | Purpose::OldForget));
+        let of = forgets.flat_map(|job| job.pages.iter().copied());
+        of.filter(|ino| others.contains(ino)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Pages begin to be taken back.
@@ -700,6 +726,9 @@ const ROUNDS_MAX: u32 = 64;
 fn pause_after(round: u32) -> Micros {
     if round == 0 { Micros(0) } else { Micros(1000 << (round - 1).min(4)) }
 }
+
+/// Between two looks of a release whether a change that it goes along with is taken in.
+const FORGOTTEN_PAUSE: Micros = Micros(200);
 
 /// Open inodes in one message.
 const OPEN_REPORTS_MAX: usize = 10_000;
