@@ -125,7 +125,7 @@ mod tests {
     const NOW: Micros = Micros(5);
 
     #[test]
-    fn what_others_were_told_is_under_way_for_a_second_and_once() {
+    fn what_others_were_told_is_under_way_for_ten_seconds_and_once() {
         let looks = Looks::default();
         let at = Micros::from_millis;
         looks.note(FILE, 1, at(10));
@@ -140,7 +140,7 @@ mod tests {
         looks.note(FILE, 1, at(40));
         assert!(looks.are_under_way(FILE, 1, at(50)), "the other one's is");
         looks.note(FILE, 2, at(60));
-        assert!(!looks.are_under_way(FILE, 1, at(1062)));
+        assert!(!looks.are_under_way(FILE, 1, at(10_062)));
         assert!(!looks.are_under_way(Ino(71), 1, at(61)));
     }
 

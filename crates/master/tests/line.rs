@@ -74,6 +74,47 @@ fn readers_do_not_let_one_another_in_past_a_writer() {
     assert_eq!(both, [(A, LockMode::Pr), (B, LockMode::Pr)]);
 }
 
+/// Goal: who looks at a file that changes is told at once, and once: neither content nor a word of it would have him ask again without end. Method: the
+/// times of a file that B reads are changed; before B has acknowledged that, C looks at it.
+#[test]
+fn who_looks_at_a_file_while_its_change_is_told_learns_all_at_once() {
+    let mut rig = Rig::new();
+    for peer in [A, B, C] {
+        rig.join(peer, NodeId(0));
+    }
+    let now = Timespec::default();
+    let ship =
+        |seq: u64, op: Op| ToMaster::Ship { seq: OpSeq(seq), acked: OpSeq(0), now, op, spent: Vec::new() };
+    rig.tell(A, ship(1, make(F, b"f", FileKind::File, b"")));
+    give(&mut rig, A, ResourceId::dir(Ino::ROOT), LockMode::Pr);
+    for peer in [B, C] {
+        ask(&mut rig, peer, 1, Want::Directory { ino: Ino::ROOT });
+    }
+    assert_eq!(
+        ask(&mut rig, C, 2, Want::Write { ino: F }),
+        [(C, LockMode::Ex)],
+        "it has tokens of its own now"
+    );
+    give(&mut rig, C, CONTENT, LockMode::Nl);
+    assert_eq!(ask(&mut rig, B, 3, Want::Read { ino: F }), [(B, LockMode::Pr)]);
+    let later = Timespec { secs: 7, nanos: 0 };
+    let set = meta::ops::AttrSet { mtime: Some(later), ..Default::default() };
+    let told = forgets(&rig.tell(A, ship(2, Op::SetAttr { ino: F, set })));
+    assert!(told.iter().any(|(peer, _)| *peer == B), "{told:?}");
+    let look = ToMaster::Acquire { request: 9, want: Want::Attr { ino: F }, ahead: wire::Ahead::default() };
+    let outputs = rig.tell(C, look);
+    let answer = outputs.iter().find_map(|output| match output {
+        Output::Send { peer: C, message: FromMaster::Acquired { request: 9, grants, glimpse, .. } } => {
+            Some((grants, glimpse))
+        }
+        _ => None,
+    });
+    if let Some((grants, glimpse)) = answer {
+        let has_content = grants.iter().any(|grant| grant.resource == CONTENT);
+        assert!(has_content || glimpse.is_some(), "it would ask again: {grants:?}");
+    }
+}
+
 /// Goal: who asks for a directory that others change without a pause is let in. Method: one node's changes are acknowledged one behind the
 /// next, so that there is always one that is not; after 20 ms the next pause is for who waits, and ends by itself if B does not answer.
 #[test]

@@ -11,7 +11,7 @@ use chunk::MemStore;
 use common::{attr, content, reserved, root_grant, welcome};
 use meta::{Body, Change, Child, Content, Cookie, CookieKey, Dirent, FileKind, Inode};
 use obs::Metrics;
-use types::{Ino, Micros, Name, Timespec};
+use types::{Ino, LockMode, Micros, Name, ResourceId, Timespec};
 use vfs::{Clock, Config, Core, Invalidation, Keep, OpenMode, Output, Reply, Request, RequestId};
 use wire::{FromMaster, GrantData, OpenReport, ToMaster, Want};
 
@@ -69,6 +69,49 @@ fn a_file_is_read_on_while_another_node_takes_its_name() {
         }
         assert!(is_acknowledged);
     }
+}
+
+/// Goal: a read goes on for as long as a change waits for its pages, though the right to read is given back meanwhile. Method: the directory is revoked, and a
+/// change of the file in it told just after; the pages of the first are gone before those of the second.
+#[test]
+fn a_right_goes_back_when_no_change_waits_for_its_pages_any_more() {
+    let mut core = reading();
+    let root = ResourceId::dir(Ino::ROOT);
+    core.handle_message(CLOCK, FromMaster::Revoke { list: vec![(root, LockMode::Nl)], speculative: false });
+    // What was used a moment ago is kept for a moment.
+    let mut clock = CLOCK;
+    let release = std::iter::from_fn(|| {
+        clock.now = clock.now + Micros(10_000);
+        core.handle_timeout(clock);
+        Some(taken_back(&mut core))
+    });
+    let (release, _) = release.take(100).flatten().next().unwrap();
+    let put = Change::PutEntry { parent: Ino::ROOT, cookie: cookie(), entry: entry(OLD, b"new bytes") };
+    core.handle_message(clock, FromMaster::Forget { seq: 7, changes: vec![put], removed: Vec::new() });
+    let (forget, list) = taken_back(&mut core).unwrap();
+    assert!(list.contains(&Invalidation::Pages { ino: OLD }), "{list:?}");
+    core.invalidated(clock, release);
+    let is_given_back = |core: &mut Core| {
+        std::iter::from_fn(|| core.poll_output()).any(|o| matches!(o, Output::Send(ToMaster::Release { .. })))
+    };
+    assert!(!is_given_back(&mut core), "a read would have to wait for a right, and the change for its pages");
+    let read = Request::Read { ino: OLD, offset: 0, len: 4096, noatime: true, direct: false };
+    assert!(matches!(core.submit(clock, RequestId(9), read), Some(Reply::Data(_))));
+    core.invalidated(clock, forget);
+    let mut order = Vec::new();
+    for _ in 0..100 {
+        clock.now = clock.now + Micros(10_000);
+        core.handle_timeout(clock);
+        while let Some(output) = core.poll_output() {
+            match output {
+                Output::Invalidate { job, .. } => core.invalidated(clock, job),
+                Output::Send(ToMaster::Forgotten { seq: 7, .. }) => order.push("acknowledged"),
+                Output::Send(ToMaster::Release { .. }) => order.push("given back"),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(order, ["acknowledged", "given back"]);
 }
 
 /// Goal: attributes that the kernel is told while pages are taken back do not outlive the next change. Method: between a change and its

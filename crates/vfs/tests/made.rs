@@ -150,6 +150,79 @@ fn made_and_lost(is_there: bool) {
     assert_eq!((Some(attr.ino), attr.kind, attr.mode, attr.uid), (made, FileKind::Fifo, mode, uid));
 }
 
+/// Goal: what was made is told to its maker wherever another node has moved it by then, and he asks for its attributes no more often than once. Method:
+/// a symbolic link is made by the master; before the answer its name goes and another one comes; under that the directory covers it.
+#[test]
+fn what_was_made_is_found_where_another_node_has_moved_it() {
+    let mut core = member();
+    let lookup = Request::Lookup { parent: Ino::ROOT, name: b"none"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(2), lookup).is_none());
+    let (kind, target) = (FileKind::Symlink, b"x"[..].into());
+    let spec = MakeSpec { kind, mode: 0o777, umask: 0, uid: 3, gid: 4, rdev: 0, target };
+    let make = Request::Make { parent: Ino::ROOT, name: b"n"[..].into(), spec };
+    let mut make = Some(make);
+    let cookie_of = |name: &[u8]| Cookie::range_of(CookieKey([9; 16]).hash(name)).0;
+    let at = |name: &[u8], ino: Ino| meta::Change::PutEntry {
+        parent: Ino::ROOT,
+        cookie: cookie_of(name),
+        entry: Dirent {
+            name: Name::new(name).unwrap(),
+            ino,
+            child: Child::Covered {
+                inode: Box::new(Inode { attr: common::attr(kind), content: common::content(1) }).into(),
+            },
+        },
+    };
+    let gone = |name: &[u8]| meta::Change::DeleteEntry {
+        parent: Ino::ROOT,
+        cookie: cookie_of(name),
+        name: Name::new(name).unwrap(),
+    };
+    let (mut made, mut answered, mut asked) = (None, None, 0);
+    while let Some(output) = core.poll_output() {
+        let answer = match output {
+            Output::Send(ToMaster::Acquire { request, want: Want::Directory { ino: Ino::ROOT }, .. }) => {
+                let mut grant = root_grant();
+                grant.mode = LockMode::Pr;
+                FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 0, glimpse: None }
+            }
+            Output::Send(ToMaster::Ship { seq, op: meta::Op::Create { new, .. }, .. }) => {
+                made = Some(new.ino);
+                let changes = vec![at(b"n", new.ino)];
+                core.handle_message(CLOCK, FromMaster::Changed { seq, changes });
+                let changes = vec![gone(b"n"), at(b"other", new.ino)];
+                core.handle_message(CLOCK, FromMaster::Forget { seq: 7, changes, removed: Vec::new() });
+                let result = Ok(OpReply::Inode { ino: new.ino });
+                FromMaster::Shipped { seq, result, changes: Vec::new(), grants: Vec::new(), seen: 0 }
+            }
+            Output::Send(ToMaster::Acquire { request, want: Want::Attr { .. }, .. }) => {
+                asked += 1;
+                assert!(asked < 20, "asked for ever");
+                let data = GrantData::Held {};
+                let grant = Grant { resource: types::ResourceId::dir(Ino::ROOT), mode: LockMode::Pr, data };
+                FromMaster::Acquired { request, error: None, grants: vec![grant], seen: 0, glimpse: None }
+            }
+            Output::Invalidate { job, .. } => {
+                core.invalidated(CLOCK, job);
+                continue;
+            }
+            Output::Reply(RequestId(2), _) => {
+                assert!(make.take().is_some_and(|make| core.submit(CLOCK, RequestId(1), make).is_none()));
+                continue;
+            }
+            Output::Reply(_, reply) => {
+                answered = Some(reply);
+                continue;
+            }
+            _ => continue,
+        };
+        core.handle_message(CLOCK, answer);
+    }
+    let Some(Reply::Entry(entry)) = answered else { panic!("answered {answered:?}, asked {asked} times") };
+    assert_eq!((Some(entry.attr.ino), entry.attr.kind), (made, kind));
+    assert!(asked <= 1, "asked {asked} times");
+}
+
 /// The root directory, shared, with one name.
 fn root_with(name: &[u8], ino: Ino) -> Grant {
     let mut grant = root_grant();
