@@ -268,7 +268,8 @@ fn member_json(member: &MemberStatus, epoch: u64) -> Json {
 }
 
 fn waiting(shell: &Shell) -> Json {
-    let waits = shell.with_core(|core, _| core.waits());
+    let (waits, invalidations) =
+        shell.with_core(|core, _| (core.waits(), core.invalidations(INVALIDATIONS_MAX)));
     let now = clock::now();
     let request = |wait: Wait| {
         json!({
@@ -280,7 +281,8 @@ fn waiting(shell: &Shell) -> Json {
             "seconds": now.since(wait.since).0 as f64 / 1e6,
         })
     };
-    let mut document = json!({ "waiting": waits.into_iter().map(request).collect::<Vec<_>>() });
+    let waits: Vec<Json> = waits.into_iter().map(request).collect();
+    let mut document = json!({ "waiting": waits, "invalidations": invalidations });
     if let Some(queues) = shell.service().and_then(|service| service.lock_queues(LOCK_WAITS_MAX)) {
         document["locks"] = queues.iter().map(lock_wait_json).collect();
     }
@@ -302,6 +304,7 @@ fn lock_wait_json(wait: &LockWait) -> Json {
 }
 
 /// More than anybody reads.
+const INVALIDATIONS_MAX: usize = 100;
 const LOCK_WAITS_MAX: usize = 1000;
 
 /// Keeps the asker in hope, by white space, until the node has ended.

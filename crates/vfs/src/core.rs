@@ -17,7 +17,7 @@ use crate::config::{Config, Lazy};
 use crate::flush::Flush;
 use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
-use crate::jobs::Jobs;
+use crate::jobs::{InvalidateJob, Jobs};
 use crate::known::{Known, KnownTable};
 use crate::live::Live;
 use crate::lockop::LockCall;
@@ -550,6 +550,15 @@ impl Core {
             since: parked.progress.since,
         };
         self.parked.iter().map(wait).collect()
+    }
+
+    /// What is being taken back from the kernel, and why, so many at most.
+    pub fn invalidations(&self, most: usize) -> Vec<String> {
+        let told = |(number, job): (u64, &InvalidateJob)| {
+            let InvalidateJob { purpose, pages, rounds, again, .. } = job;
+            format!("{number}: {purpose:?}, pages of {pages:?}, after {rounds} rounds, next {again:?}")
+        };
+        self.jobs.iter().take(most).map(told).collect()
     }
 
     /// Requests that wait: number, what for, since when.

@@ -195,10 +195,10 @@ impl Core {
                 }
                 // A change of times alone leaves the pages where they are.
                 let has_same_bytes = old.is_some_and(|old| has_same_bytes(old, content));
-                stale.note(*ino, !has_same_bytes);
+                stale.note(*ino, !has_same_bytes && self.may_have_content(*ino));
                 self.keep_old_content(*ino, Some(content));
             }
-            Change::DeleteInode { ino, .. } => stale.note(*ino, true),
+            Change::DeleteInode { ino, .. } => stale.note(*ino, self.may_have_content(*ino)),
             Change::PutExtentPage { ino, page, .. } => {
                 self.drop_stale_live(*ino, true);
                 self.pages.drop_page(*ino, *page);
@@ -284,6 +284,12 @@ impl Core {
             self.flush_failed.remove(&ino);
             log::error!("content of ino {ino} that could not be stored is lost: it changed elsewhere");
         }
+    }
+
+    /// Whether the kernel may have pages by a right that is here. Without it there are none, whatever it was told: they went before the right, and a read that waits for the
+    /// next one has its page locked, and would be waited for.
+    fn may_have_content(&self, ino: Ino) -> bool {
+        self.content_resource(ino).is_none_or(|resource| self.tokens.held(resource) != LockMode::Nl)
     }
 
     /// Whether an entry changes what its inode holds, or under which right it may be read. Of an inode with tokens of its own it

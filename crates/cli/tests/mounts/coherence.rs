@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::{Value as Json, json};
 
@@ -407,4 +408,78 @@ fn a_file_that_its_reader_moves_out_of_sight_of_others_outlives_its_removal_by_t
         mount.unmount(&lab);
     }
     lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+/// Goal: nobody who uses a file waits for who waits for him, however reads, writes, truncations and changes of times of three nodes meet. Method: each
+/// node does one of these in a loop, by turns of who does what; a call that waits for a lease, and a mount that dies of it, fail.
+#[test]
+fn readers_writers_and_times_of_one_file_do_not_wait_for_each_other() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b"), lab.mount("c")];
+    fs::write(mounts[0].path("f"), vec![7; 30_000]).expect("written");
+    let write = |at: &Path, n: usize| {
+        let file = File::options().write(true).truncate(n % 3 == 0).open(at)?;
+        file.write_all_at(&vec![n as u8; [1, 100, 5000, 70_000][n % 4]], (n * 997 % 20_000) as u64)
+    };
+    let times = |at: &Path, n: usize| {
+        let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(n as u64));
+        File::open(at)?.set_times(times)
+    };
+    let read = |at: &Path, _: usize| fs::read(at).map(drop);
+    let jobs: [&(dyn Fn(&Path, usize) -> io::Result<()> + Sync); 3] = [&write, &times, &read];
+    for turn in 0..3 {
+        let until = Instant::now() + Duration::from_secs(2);
+        std::thread::scope(|scope| {
+            for (node, mount) in mounts.iter().enumerate() {
+                let (at, job) = (mount.path("f"), jobs[(node + turn) % 3]);
+                scope.spawn(move || {
+                    for n in 0.. {
+                        let since = Instant::now();
+                        job(&at, n).expect("done");
+                        assert!(
+                            since.elapsed() < Duration::from_secs(5),
+                            "a call took {:?}",
+                            since.elapsed()
+                        );
+                        if Instant::now() > until {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+    }
+    mounts.into_iter().for_each(|mount| mount.unmount(&lab));
+}
+
+/// Goal: who makes a name is told so, whoever has moved it by then. Method: one process makes and removes symbolic links, one of its node looks at them, and two
+/// of another node rename them to each other and change their owners.
+#[test]
+fn who_makes_names_is_told_so_wherever_others_move_them() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let until = Instant::now() + Duration::from_secs(6);
+    type Job = fn(&Path, &Path) -> io::Result<()>;
+    let make: Job = |at, _| std::os::unix::fs::symlink("x", at).or_else(|_| fs::remove_file(at));
+    let look: Job = |at, _| fs::symlink_metadata(at).map(drop);
+    let own: Job = |at, _| std::os::unix::fs::lchown(at, Some(1000), None);
+    let rename: Job = |at, other| fs::rename(at, other);
+    std::thread::scope(|scope| {
+        for (mount, job) in [(&a, make), (&a, look), (&b, own), (&b, rename)] {
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(7);
+                while Instant::now() < until {
+                    let [at, other] = [0; 2].map(|_| mount.path(&format!("s{}", random.usize(..3))));
+                    let since = Instant::now();
+                    let done = job(&at, &other);
+                    // Somebody else was faster: ENOENT, EEXIST, ESTALE.
+                    let is_fine = |error: &io::Error| [2, 17, 116].map(Some).contains(&error.raw_os_error());
+                    assert!(done.as_ref().err().is_none_or(is_fine), "{done:?}");
+                    assert!(since.elapsed() < Duration::from_secs(5), "a call took {:?}", since.elapsed());
+                }
+            });
+        }
+    });
+    b.unmount(&lab);
+    a.unmount(&lab);
 }
