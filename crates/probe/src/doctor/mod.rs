@@ -275,7 +275,14 @@ mod tests {
     fn what_cannot_be_compared_with_is_refused_before_anything_is_examined() {
         let refused = |saved: Json| {
             let path = PathBuf::from("/nonexistent");
-            let doctor = Doctor { path, peer: None, is_passive: false, is_cold: false, against: Some(saved) };
+            let doctor = Doctor {
+                path,
+                peer: None,
+                is_passive: false,
+                is_cold: false,
+                told: Vec::new(),
+                against: Some(saved),
+            };
             let mut stage = crate::bench::tests::stage("exit 1".to_owned());
             doctor.run(&mut stage, || panic!("it is asked for nothing")).unwrap_err()
         };
@@ -296,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_differs_from_the_better_day_is_noted() {
-        let mut examination = Examination::of_silence(std::path::Path::new("/"), "0");
+        let mut examination = Examination::of_silence(std::path::Path::new("/"), "0", &[]);
         let mut saved = examination.to_json();
         saved["machine"]["kernel"] = json!("2.6.0");
         examination.judge(Some(&saved));

@@ -266,7 +266,7 @@ mod tests {
         let tried = Tried::default();
         let findings = findings.iter().map(finding).collect();
         let is_passive = true;
-        Examination { findings, tried, is_passive, ..Examination::of_silence(Path::new("/"), "0") }
+        Examination { findings, tried, is_passive, ..Examination::of_silence(Path::new("/"), "0", &[]) }
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let mut remote = examination(&[(Network, Warning)]);
         remote.findings.extend(Pressure { io: 1.0, ..Pressure::default() }.findings(&[]));
         assert_eq!(remote.verdict(), Verdict::Blamed(Network));
-        let silent = Examination::of_silence(Path::new("/"), "0");
+        let silent = Examination::of_silence(Path::new("/"), "0", &[]);
         assert_eq!((silent.verdict(), silent.exit_code()), (Verdict::Inconclusive, 3));
     }
 }
