@@ -3,7 +3,7 @@
 //! A read that meets the damage is refused, and all others are answered. A compaction that meets it ends fjall, though, after
 //! which nothing is answered; and so would the next, soon after each opening. So the table is noted in a file, and as long as it is there and damaged the
 //! engine is opened without fjall's threads: memtables are flushed by who writes, nothing is merged, and after
-//! [`RUNS_MAX`] flushes no more is written. That leaves time to copy what can be read.
+//! some flushes, when there are [`RUNS_MAX`] runs, no more is written. That leaves time to copy what can be read.
 
 use std::{
     fs::{self, File},
@@ -58,5 +58,5 @@ pub(crate) fn table(dir: &Path, engine_dir: &Path) -> Result<Option<PathBuf>> {
 
 /// In a volume's directory: the path of the table from there.
 const FILE: &str = "unmerged";
-/// Runs beside each other from which on no more is written. At 30 fjall waits for ever.
-pub(crate) const RUNS_MAX: usize = 20;
+/// Runs beside each other from which on no more is written. At 30 fjall waits for ever, and there may be 20 when the damage is met.
+pub(crate) const RUNS_MAX: usize = 28;

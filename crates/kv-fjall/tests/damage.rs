@@ -411,7 +411,7 @@ fn a_damaged_table_that_a_compaction_meets_is_left_alone() {
     let from = written;
     let refused = (0..100_000).try_for_each(|_| write(&engine, &mut written)).unwrap_err();
     assert!(matches!(&refused, EngineError::Corrupt { path, .. } if path == damaged), "{refused:?}");
-    assert!(written - from > 500, "{} were taken", written - from);
+    assert!(written - from > 100, "{} were taken", written - from);
     drop(engine);
     let left = self::readable(base.path(), 25);
     assert!(left.is_superset(&readable) && left.contains(&from), "what could be read can be read");
