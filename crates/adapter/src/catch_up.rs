@@ -19,6 +19,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -139,16 +140,33 @@ impl CatchUp {
         size.ok()
     }
 
-    /// Returns once `is_current` says so of what the kernel has, and what that is. `None` if it cannot say, or the kernel could
+    /// Returns once `is_current` says so of what the kernel has, and what that is. [`Brought::Not`] if it cannot say, or the kernel could
     /// not be brought there: it takes no end while a write of its own is under way that moves the end, and that may be waiting
     /// for another node. Nor is it given one while it `may_fill` pages for a write, but under the lock of the file.
+    ///
+    /// Of a directory that has no name in the kernel any more it looks one up, under the lock of its parent. That may be held by who waits
+    /// for the very answer: so this is done on a thread of its own, and not waited for for long.
     pub fn bring(
         self: &Arc<Self>,
         of: Outdated,
-        is_current: impl Fn(Seen) -> Option<bool>,
-        may_fill: impl Fn() -> bool,
-    ) -> Option<Seen> {
-        self.looking(of, || self.look_and_ask(of, is_current, may_fill))
+        is_current: impl Fn(Seen) -> Option<bool> + Send + 'static,
+        may_fill: impl Fn() -> bool + Send + 'static,
+    ) -> Brought {
+        if !is_directory(of) {
+            return self
+                .looking(of, || self.look_and_ask(of, is_current, may_fill))
+                .map_or(Brought::Not, Brought::To);
+        }
+        let this = Arc::clone(self);
+        let begun = apart("look", move || this.looking(of, || this.look_and_ask(of, is_current, may_fill)));
+        match begun.map(|brought| brought.recv_timeout(DIRECTORY_TAKES)) {
+            Some(Ok(Some(seen))) => Brought::To(seen),
+            Some(Ok(None)) | None => Brought::Not,
+            Some(Err(_)) => {
+                log::debug!("directory {} is in use in the kernel: the answer waits no longer", of.ino);
+                Brought::Late
+            }
+        }
     }
 
     /// Returns once `is_current` says so of what the kernel has, or when an answer on its way would have come. On a thread of its own,
@@ -160,20 +178,17 @@ impl CatchUp {
     ) {
         let this = Arc::clone(self);
         let deadline = Instant::now() + ANSWER_TAKES;
-        let (done, is_done) = std::sync::mpsc::sync_channel(1);
-        let started = fuse::spawn("taken".to_owned(), move || {
+        let looked = apart("taken", move || {
             this.looking(of, || {
                 let file = this.open(of)?;
                 while !is_current(seen(file.cached().ok()?))? && Instant::now() < deadline {
                     thread::sleep(PAUSE_MIN);
                 }
                 Some(())
-            });
-            _ = done.send(());
+            })
         });
-        match started {
-            Ok(_) => _ = is_done.recv_timeout(ANSWER_TAKES),
-            Err(error) => log::warn!("no thread to look at ino {}: {error}", of.ino),
+        if let Some(looked) = looked {
+            _ = looked.recv_timeout(ANSWER_TAKES);
         }
     }
 
@@ -327,8 +342,7 @@ impl CatchUp {
         let mut of_it = running.iter().filter(|asking| asking.is_of(of.ino)).peekable();
         if of_it.peek().is_none() {
             // Who has to wait for an answer about a directory often holds its lock.
-            let is_directory = of.told.is_some_and(|told| told.kind == FileKind::Directory);
-            return Some(if is_directory { How::Free } else { How::Locked });
+            return Some(if is_directory(of) { How::Free } else { How::Locked });
         }
         of_it.all(|asking| asking.is_stuck()).then_some(How::Free)
     }
@@ -348,7 +362,7 @@ impl CatchUp {
     fn ask(self: &Arc<Self>, of: Outdated, how: How, source: Source, end: Option<u64>) {
         let this = Arc::clone(self);
         // Entered here, so that it is seen as soon as this returns.
-        let (begin, begins) = std::sync::mpsc::sync_channel(1);
+        let (begin, begins) = sync_channel(1);
         let asked = fuse::spawn("catch-up".to_owned(), move || {
             let thread = thread_number();
             this.enter_asking(of, thread, how, end);
@@ -422,6 +436,17 @@ impl Asking {
     }
 }
 
+/// What came of bringing the kernel up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// It has this.
+    To(Seen),
+    /// It could not be brought there, or nobody can say.
+    Not,
+    /// Nobody knows yet: it may never say before the answer is given.
+    Late,
+}
+
 /// Whether who waits for an answer holds the lock of the file meanwhile.
 pub(crate) fn holds_lock(asker: Asker) -> bool {
     match asker {
@@ -429,6 +454,22 @@ pub(crate) fn holds_lock(asker: Asker) -> bool {
         Asker::Holder => true,
         // Who is not in sight may be told where to write by this.
         Asker::Thread(thread) => in_call(thread, linux::SEEKING_CALLS) != InCall::Other,
+    }
+}
+
+fn is_directory(of: Outdated) -> bool {
+    of.told.is_some_and(|told| told.kind == FileKind::Directory)
+}
+
+/// Does it on a thread of its own, as it may have to wait in the kernel; what comes of it is received from what this returns.
+fn apart<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Option<Receiver<T>> {
+    let (done, is_done) = sync_channel(1);
+    match fuse::spawn(name.to_owned(), move || _ = done.send(work())) {
+        Ok(_) => Some(is_done),
+        Err(error) => {
+            log::warn!("no thread to look at what the kernel has: {error}");
+            None
+        }
     }
 }
 
@@ -448,6 +489,9 @@ const UNUSED_WITHIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the lock of a file may be awaited.
 const QUEUED_MAX: Duration = Duration::from_millis(5);
+/// How long an answer waits for what the kernel has of a directory. In use is what somebody looks a name up in or lists, and mostly not for long; or until
+/// just this answer is given.
+const DIRECTORY_TAKES: Duration = Duration::from_millis(20);
 /// How long an answer takes from here to where the kernel takes it in.
 const ANSWER_TAKES: Duration = Duration::from_millis(20);
 /// How often the kernel is made to ask.

@@ -36,7 +36,7 @@ mod told;
 mod written;
 
 pub use call::PendingTable;
-pub use catch_up::CatchUp;
+pub use catch_up::{Brought, CatchUp};
 pub use errno::{errno_of, xattr_errno_of};
 pub use invalidate::{Before, Config, Drops, Hooks, Invalidator, KernelCache, Notify};
 pub use server::{Driver, Server, Task, answer};

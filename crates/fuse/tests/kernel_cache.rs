@@ -642,6 +642,25 @@ fn a_file_that_the_kernel_does_not_have_is_not_found() {
     drop(file);
 }
 
+/// To open a directory that has no name in the kernel, it looks that up in the parent, under its lock.
+#[test]
+fn a_nameless_directory_is_opened_by_its_handle_when_nobody_works_on_its_parent() {
+    let Some(mounted) = mount_default() else { return };
+    fs::create_dir(mounted.path("d")).unwrap();
+    let ino = mounted.fs.ino(ROOT_ID, "d");
+    mounted.notifier.inval_entry(ROOT_ID, OsStr::new("d")).unwrap();
+    mounted.fs.park(|_, operation| matches!(operation, Operation::Mkdir { .. }));
+    let other = mounted.path("other");
+    let making = call(move || fs::create_dir(other));
+    mounted.wait_parked(1);
+    let mount = Arc::clone(&mounted.mount);
+    let opening = call(move || mount.kernel_file(ino, 1));
+    assert!(!opening.returns_within(BLOCKED), "the mkdir has the lock");
+    mounted.fs.release_all();
+    making.join().unwrap();
+    assert!(opening.join().unwrap().cached().is_ok());
+}
+
 /// A directory that the kernel knows is found elsewhere, where another node has moved it, while a rename of this node
 /// between two other directories waits for its answer.
 fn stat_moved_during_a_rename(drop_old: bool) -> Option<std::io::Result<fs::Metadata>> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adapter::{CatchUp, Drops, Hooks, Invalidator, KernelCache, Server};
+use adapter::{Brought, CatchUp, Drops, Hooks, Invalidator, KernelCache, Server};
 use fuse::mount::{Mount, MountMethod, Unmount};
 use fuse::{RingUse, Session, SessionEnd, SessionError};
 use guard::{End, Keeper};
@@ -541,32 +541,39 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
 const READ_BRINGS_END: Duration = Duration::from_millis(2);
 
 /// Brings the kernel to what there is of an inode. Returns whether it may take from the answer that waits for this what it has not.
-fn bring(shell: &Shell, of: Outdated) -> bool {
+fn bring(shell: &Arc<Shell>, of: Outdated) -> bool {
     let Some(catch_up) = shell.catch_up.get() else {
         shell.call_core(|core, _| core.unseen(of));
         return true;
     };
-    let is_current = |seen| shell.call_core(|core, _| core.is_current(of, seen));
-    let may_fill = || shell.with_core(|core, _| core.may_fill_pages(of.ino));
-    if let Some(seen) = catch_up.bring(of, is_current, may_fill) {
-        shell.call_core(|core, clock| core.seen(clock, of, seen));
-        return true;
+    match bring_by(shell, catch_up, of) {
+        Brought::To(_) => return true,
+        // It is to ask again, whenever that is.
+        Brought::Late => return false,
+        Brought::Not => {}
     }
-    if of.told.is_none() || !of.end || !may_fill() {
+    if of.told.is_none() || !of.end || !shell.with_core(|core, _| core.may_fill_pages(of.ino)) {
         return true;
     }
     if of.permissions {
         // These can be told without the end.
-        let of = Outdated { end: false, ..of };
-        if let Some(seen) =
-            catch_up.bring(of, |seen| shell.call_core(|core, _| core.is_current(of, seen)), may_fill)
-        {
-            shell.call_core(|core, clock| core.seen(clock, of, seen));
-        }
+        bring_by(shell, catch_up, Outdated { end: false, ..of });
     }
     // A read that is answered about now may bring it the end: what makes it drop one answer makes it drop all.
     std::thread::sleep(READ_BRINGS_END);
     catch_up.size(of.ino, of.generation).is_some_and(|size| of.told.is_some_and(|told| size <= told.size))
+}
+
+fn bring_by(shell: &Arc<Shell>, catch_up: &Arc<CatchUp>, of: Outdated) -> Brought {
+    let [current, filling] = [(); 2].map(|()| Arc::downgrade(shell));
+    let is_current = move |seen| current.upgrade()?.call_core(|core, _| core.is_current(of, seen));
+    let may_fill =
+        move || filling.upgrade().is_some_and(|shell| shell.with_core(|core, _| core.may_fill_pages(of.ino)));
+    let brought = catch_up.bring(of, is_current, may_fill);
+    if let Brought::To(seen) = brought {
+        shell.call_core(|core, clock| core.seen(clock, of, seen));
+    }
+    brought
 }
 
 fn drops(shell: &Arc<Shell>) -> Drops {

@@ -150,7 +150,7 @@ impl Core {
                 if changes_content {
                     self.drop_pages(entry.ino);
                 }
-                stale.note(entry.ino, changes_content);
+                stale.note(entry.ino, changes_content && self.may_have_content(entry.ino));
                 self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
                 let Some(dir) = self.cache.dirs.get_mut(parent) else { return };
                 let was_negative = dir.negatives.remove(&entry.name);
@@ -162,7 +162,7 @@ impl Core {
                 let was_other = replaced.is_some_and(|old| old.name_out) || has_new_owner;
                 let old_ino = dir.entries.get(cookie).map(|old| old.dirent.ino);
                 if let Some((ino, was_covered)) = replaced.map(CachedEntry::ino_and_covered) {
-                    stale.note(ino, was_covered);
+                    stale.note(ino, was_covered && self.may_have_content(ino));
                     self.keep_old_content(ino, None);
                 }
                 if was_negative || was_other || self.is_named_by_waiting(*parent, &entry.name) {
@@ -177,7 +177,7 @@ impl Core {
                 if old.name_out {
                     stale.names.extend(self.name_to_take_back(*parent, name, Some(ino)));
                 }
-                stale.note(ino, was_covered);
+                stale.note(ino, was_covered && self.may_have_content(ino));
                 if self.known.get(&ino).is_some_and(|known| known.seat.is_at(*parent, name)) {
                     stale.seats.push(Invalidation::Drop { parent: *parent, name: name.clone() });
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -482,4 +482,39 @@ fn who_makes_names_is_told_so_wherever_others_move_them() {
     });
     b.unmount(&lab);
     a.unmount(&lab);
+}
+
+/// Goal: who makes, removes, moves and opens up the same directories waits for nobody who waits for him. Method: two threads on each of three nodes do that
+/// at random.
+#[test]
+fn who_makes_moves_and_removes_the_same_directories_is_answered() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b"), lab.mount("c")];
+    let until = Instant::now() + Duration::from_secs(8);
+    type Job = fn(&Path, &Path) -> io::Result<()>;
+    let jobs: [Job; 4] = [
+        |at, _| fs::create_dir(at),
+        |at, _| fs::remove_dir(at),
+        |at, _| fs::set_permissions(at, fs::Permissions::from_mode(0o700)),
+        |at, other| fs::rename(at, other),
+    ];
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let mount = &mounts[thread % 3];
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread as u64);
+                while Instant::now() < until {
+                    let names = ["d", "e", "d/d", "d/a", "e/d", "e/a", "e/d/x"];
+                    let [at, other] = [0; 2].map(|_| mount.path(names[random.usize(..names.len())]));
+                    let since = Instant::now();
+                    // Most fail, for what somebody else was faster with.
+                    let done = jobs[random.usize(..jobs.len())](&at, &other);
+                    let is_broken = |error: &io::Error| [5, 107].map(Some).contains(&error.raw_os_error());
+                    assert!(!done.as_ref().is_err_and(is_broken), "{done:?}");
+                    assert!(since.elapsed() < Duration::from_secs(5), "a call took {:?}", since.elapsed());
+                }
+            });
+        }
+    });
+    mounts.into_iter().for_each(|mount| mount.unmount(&lab));
 }

@@ -28,6 +28,8 @@ struct Server {
 struct State {
     bytes: Vec<u8>,
     reads: u64,
+    /// How many reads and writes wait for the end of a hang.
+    hanging: u64,
     trouble: Trouble,
 }
 
@@ -46,7 +48,7 @@ impl SlowDisk {
     /// Mounts one of `len` bytes at the new directory `dir`.
     pub fn mount(dir: &Path, len: usize) -> Self {
         std::fs::create_dir(dir).expect("a directory of its own");
-        let state = State { bytes: vec![7; len], reads: 0, trouble: Trouble::None };
+        let state = State { bytes: vec![7; len], reads: 0, hanging: 0, trouble: Trouble::None };
         let server = Arc::new(Server { state: Mutex::new(state), changed: Condvar::new() });
         let options = MountOptions {
             fsname: "slow-disk".into(),
@@ -100,6 +102,11 @@ impl SlowDisk {
         self.server.state.lock().reads
     }
 
+    /// Whether something waits for the end of a hang.
+    pub fn is_waited_for(&self) -> bool {
+        self.server.state.lock().hanging > 0
+    }
+
     fn set(&self, trouble: Trouble) {
         self.server.state.lock().trouble = trouble;
         self.server.changed.notify_all();
@@ -127,7 +134,11 @@ impl Server {
                 Trouble::Fail => return Err(Errno::IO),
                 Trouble::Until(end) if Instant::now() >= end => return Ok(()),
                 Trouble::Until(end) => drop(self.changed.wait_until(&mut state, end)),
-                Trouble::Hang => self.changed.wait(&mut state),
+                Trouble::Hang => {
+                    state.hanging += 1;
+                    self.changed.wait(&mut state);
+                    state.hanging -= 1;
+                }
             }
         }
     }

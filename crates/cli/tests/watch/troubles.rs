@@ -216,13 +216,9 @@ pub struct Hang<'a>(&'a SlowDisk);
 impl<'a> Hang<'a> {
     /// Has a disk that is read again and again hang from its next read on; returns when that hangs.
     pub fn of(disk: &'a SlowDisk) -> Self {
-        let before = disk.reads();
-        // The next one is then an interval away, and not between being counted and being answered.
-        wait_for("it is read", || disk.reads() > before);
-        let before = disk.reads();
         let hang = Self(disk);
         disk.hang();
-        wait_for("a read hangs", || disk.reads() > before);
+        wait_for("a read hangs", || disk.is_waited_for());
         hang
     }
 }

@@ -403,7 +403,16 @@ impl MemFs {
     }
 
     fn child(&self, parent: u64, name: &OsStr) -> Option<u64> {
-        self.nodes.lock().get(&parent)?.children.get(name).copied()
+        let nodes = self.nodes.lock();
+        match name.to_str() {
+            // Asked for by whom has but a handle.
+            Some(".") => nodes.contains_key(&parent).then_some(parent),
+            Some("..") => nodes
+                .iter()
+                .find(|(_, node)| node.children.values().any(|of| *of == parent))
+                .map(|(of, _)| *of),
+            _ => nodes.get(&parent)?.children.get(name).copied(),
+        }
     }
 
     fn make(&self, request: &Request<'_>, name: &OsStr, mode: u32) -> u64 {
