@@ -73,31 +73,17 @@ impl Service {
         let volume = &shell.volume;
         let owner =
             std::fs::metadata(volume.path()).map_err(|source| NodeError::io("examine the volume", source))?;
-        let since = Instant::now();
         volume.raise_version()?;
-        let engine = Arc::new(open_engine(volume, true)?);
-        let opened = since.elapsed();
-        if is_new(&*engine, volume, &*shell.store)? {
-            Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
-        }
-        let config = master::Config {
-            volume: volume.header().id.0,
-            cookie_key: volume.header().cookie_key,
-            lease: micros(shell.options.lease),
-            token_memory: shell.options.token_memory_bytes,
-            commit_interval: micros(shell.options.commit),
-            store: Arc::clone(&shell.store),
+        let meta_dir = volume.meta_dir();
+        let was_known = kv_fjall::known_damage(&meta_dir);
+        let (engine, master) = match take_over(shell, &owner) {
+            // A compaction has met it just now. Without any it goes on.
+            Err(error) if was_known.is_none() && kv_fjall::known_damage(&meta_dir).is_some() => {
+                log::warn!("the metadata are opened once more: {}", describe(&error));
+                take_over(shell, &owner)?
+            }
+            taken_over => taken_over?,
         };
-        let clock = clock::for_master();
-        let master = Master::open(clock, engine.clone(), config, Arc::clone(&shell.metrics))?;
-        // What a loss of power took of them has been made anew.
-        refuse_missing_segments(&*engine, volume, &*shell.store)?;
-        log::info!(
-            "this node is master under epoch {}: metadata opened in {} ms, taken over in {} ms",
-            master.epoch(),
-            opened.as_millis(),
-            since.elapsed().saturating_sub(opened).as_millis()
-        );
         let listener = Arc::new(volume.listen(MASTER_SOCKET)?);
         let service = Arc::new(Self {
             master: Mutex::new(Some(master)),
@@ -528,6 +514,35 @@ impl Service {
         }
         self.with_master(|master, _| master.is_recovering()) == Some(true)
     }
+}
+
+/// Opens the metadata, and a master on them that has recovered what was under way.
+fn take_over(shell: &Shell, owner: &std::fs::Metadata) -> Result<(Arc<FjallEngine>, Master), NodeError> {
+    let volume = &shell.volume;
+    let since = Instant::now();
+    let engine = Arc::new(open_engine(volume, true)?);
+    let opened = since.elapsed();
+    if is_new(&*engine, volume, &*shell.store)? {
+        Master::format(&*engine, clock::wall(), owner.uid(), owner.gid())?;
+    }
+    let config = master::Config {
+        volume: volume.header().id.0,
+        cookie_key: volume.header().cookie_key,
+        lease: micros(shell.options.lease),
+        token_memory: shell.options.token_memory_bytes,
+        commit_interval: micros(shell.options.commit),
+        store: Arc::clone(&shell.store),
+    };
+    let master = Master::open(clock::for_master(), engine.clone(), config, Arc::clone(&shell.metrics))?;
+    // What a loss of power took of them has been made anew.
+    refuse_missing_segments(&*engine, volume, &*shell.store)?;
+    log::info!(
+        "this node is master under epoch {}: metadata opened in {} ms, taken over in {} ms",
+        master.epoch(),
+        opened.as_millis(),
+        since.elapsed().saturating_sub(opened).as_millis()
+    );
+    Ok((engine, master))
 }
 
 /// Opens the engine under the next generation. Who `merges` changes it, too.
