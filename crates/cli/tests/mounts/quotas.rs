@@ -1,10 +1,11 @@
 //! Limits of users, groups and trees: met by the call that asks for too much, on every mount, and never exceeded.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
@@ -207,6 +208,44 @@ fn a_tree_has_limits_of_its_own_and_keeps_what_is_in_it() {
     settles_at(&lab, &tree, (0, 0));
     drop((a, b));
     lab.holdfast(&["fsck", "vol"]).expect_success();
+}
+
+/// Goal: a tree is made of what is on a mount of the volume alone, however deep that is. Method: directories beside the mount and of another volume, one that
+/// was a tree, and 3,000 levels with a stack of 256 KiB.
+#[test]
+fn trees_are_of_the_volume_and_may_be_deep() {
+    let Some((lab, a, b)) = with_home() else { return };
+    fs::create_dir(lab.path("beside")).expect("made");
+    let said = lab.holdfast(&["quota", "tree", "beside"]);
+    assert!(
+        said.code == 2 && said.err.contains("beside: it is on no Holdfast mount"),
+        "{} {}",
+        said.code,
+        said.err
+    );
+    lab.holdfast(&["format", "other"]).expect_success();
+    fs::create_dir(lab.path("o")).expect("made");
+    lab.holdfast(&["mount", "other", "o"]).expect_success();
+    fs::create_dir(lab.path("o/t")).expect("made");
+    lab.holdfast(&["quota", "tree", "o/t"]).expect_success();
+    let said = lab.holdfast(&["quota", "set", "vol", "tree:o/t", "--inodes", "6"]);
+    assert!(said.code == 2 && said.err.contains("o/t: it is in the volume "), "{} {}", said.code, said.err);
+    lab.holdfast(&["quota", "tree", "o/t", "--remove"]).expect_success();
+    let said = lab.holdfast(&["quota", "set", "other", "tree:o/t", "--inodes", "6"]);
+    assert!(said.code == 2 && said.err.contains("it is no tree"), "{} {}", said.code, said.err);
+    lab.holdfast(&["umount", "o"]).expect_success();
+
+    fs::create_dir(a.path("home/deep")).expect("made");
+    let mut at = File::open(a.path("home/deep")).expect("opened");
+    for _ in 0..3000 {
+        rustix::fs::mkdirat(&at, "d", Mode::from(0o755)).expect("made");
+        at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY, Mode::empty()).expect("opened").into();
+    }
+    let holdfast = env!("CARGO_BIN_EXE_holdfast");
+    let told = lab.sh(&format!("ulimit -s 256; {holdfast} quota tree b/home/deep")).expect_success().out;
+    assert!(told.starts_with("3001 inodes belong to tree:"), "{told}");
+    drop(at);
+    drop((a, b));
 }
 
 #[test]

@@ -81,8 +81,8 @@ fn shown(account: &str) -> String {
 }
 
 fn set(args: &QuotaSetArgs) -> Result<(), Failure> {
-    let account = account_of(&args.account)?;
     let (volume, socket) = master_of(&args.volume)?;
+    let account = account_of(&args.account, volume.path())?;
     if args.grace.is_some_and(|grace| grace.as_secs() == 0) {
         return Err(Failure::unable("--grace: a second at least"));
     }
@@ -97,7 +97,7 @@ fn set(args: &QuotaSetArgs) -> Result<(), Failure> {
 }
 
 /// `user:NAME`, `group:NAME`, `tree:DIR`, or a number instead of a name.
-fn account_of(text: &str) -> Result<String, Failure> {
+fn account_of(text: &str, volume: &Path) -> Result<String, Failure> {
     let unknown = || Failure::unable(format!("{text:?} is none of user:NAME, group:NAME, tree:DIR"));
     let (kind, name) = text.split_once(':').ok_or_else(unknown)?;
     // What looks names up takes these for numbers.
@@ -118,20 +118,25 @@ fn account_of(text: &str) -> Result<String, Failure> {
     let number = match kind {
         Kind::User => name_in("passwd", name, 2),
         Kind::Group => name_in("group", name, 2),
-        Kind::Tree => tree_of(Path::new(name))?,
+        Kind::Tree => tree_of(Path::new(name), volume)?,
     };
     let number = number.ok_or_else(|| Failure::unable(format!("there is no {label} {name:?}")))?;
     Ok(format!("{label}:{number}"))
 }
 
-fn tree_of(dir: &Path) -> Result<Option<String>, Failure> {
+fn tree_of(dir: &Path, volume: &Path) -> Result<Option<String>, Failure> {
+    let its = tree::volume_holding(dir)?;
+    if std::fs::canonicalize(volume).is_ok_and(|volume| volume != its) {
+        return Err(Failure::unable(format!("{}: it is in the volume {}", dir.display(), its.display())));
+    }
+    let none =
+        || Failure::unable(format!("{}: it is no tree; `holdfast quota tree` makes it one", dir.display()));
     let mut value = [0; 16];
     match rustix::fs::lgetxattr(dir, TREE_XATTR, &mut value[..]) {
+        // It was one.
+        Ok(len) if value[..len] == *b"0" => Err(none()),
         Ok(len) => Ok(std::str::from_utf8(&value[..len]).ok().map(str::to_owned)),
-        Err(rustix::io::Errno::NODATA) => Err(Failure::unable(format!(
-            "{}: it is no tree; `holdfast quota tree` makes it one",
-            dir.display()
-        ))),
+        Err(rustix::io::Errno::NODATA) => Err(none()),
         Err(error) => Err(Failure::problem(format!("{}: {error}", dir.display()))),
     }
 }

@@ -6,11 +6,12 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use volume::sources;
 
 use super::TREE_XATTR;
 use crate::args::QuotaTreeArgs;
@@ -33,6 +34,7 @@ pub(super) fn run(args: &QuotaTreeArgs) -> Result<(), Failure> {
     if !metadata.is_dir() {
         return Err(Failure::unable(format!("{}: not a directory", args.dir.display())));
     }
+    volume_holding(&args.dir)?;
     let number = match args.remove {
         true => 0,
         // Inode numbers are never reused, and so are these.
@@ -58,7 +60,7 @@ pub(super) fn run(args: &QuotaTreeArgs) -> Result<(), Failure> {
         }
         pass = Pass::default();
         tree.assign_directory(&top, &args.dir, &mut pass)?;
-        tree.visit(&top, &args.dir, &mut pass)?;
+        tree.visit(top, &args.dir, &mut pass)?;
         if pass.assigned == 0 {
             break;
         }
@@ -77,10 +79,27 @@ pub(super) fn run(args: &QuotaTreeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The volume that a directory is in, by the mount that it is on.
+pub(super) fn volume_holding(dir: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: std::io::Error| Failure::problem(format!("{}: {error}", dir.display()));
+    let whole = std::fs::canonicalize(dir).map_err(failed)?;
+    let mount = sources::containing(&whole).map_err(failed)?.filter(sources::MountEntry::is_holdfast);
+    mount
+        .map(|mount| mount.source)
+        .ok_or_else(|| Failure::unable(format!("{}: it is on no Holdfast mount", dir.display())))
+}
+
 /// A directory is open on each level.
 fn raise_files() {
     let limit = getrlimit(Resource::Nofile);
     _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// A directory on the way down.
+struct Level {
+    dir: OwnedFd,
+    /// What is in it and yet to be gone through.
+    below: Vec<CString>,
 }
 
 struct Tree {
@@ -90,11 +109,39 @@ struct Tree {
 }
 
 impl Tree {
-    /// Assigns what is in a directory, which is assigned already: what is made meanwhile inherits. Then what is below.
-    fn visit(&self, dir: &OwnedFd, path: &Path, pass: &mut Pass) -> Result<(), Failure> {
+    /// Assigns what is below a directory, which is assigned already: what is made meanwhile inherits. One level after the other, without recursion, for trees are
+    /// deeper than stacks.
+    fn visit(&self, top: OwnedFd, path: &Path, pass: &mut Pass) -> Result<(), Failure> {
+        let mut path = path.to_owned();
+        let mut levels = vec![Level { below: self.assign_within(&top, &path, pass)?, dir: top }];
+        while let Some(level) = levels.last_mut() {
+            let Some(name) = level.below.pop() else {
+                levels.pop();
+                path.pop();
+                continue;
+            };
+            path.push(name.to_string_lossy().as_ref());
+            let opened = self.open(&level.dir, &name);
+            let depth = levels.len();
+            let failed = |error: Errno| match error {
+                Errno::MFILE | Errno::NFILE => Failure::problem(format!(
+                    "{depth} levels below the directory: {error}; a file is open for each (`ulimit -Hn`)"
+                )),
+                error => Failure::problem(format!("{}: {error}", path.display())),
+            };
+            match opened.map_err(failed)? {
+                Some(dir) => levels.push(Level { below: self.assign_within(&dir, &path, pass)?, dir }),
+                None => _ = path.pop(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Assigns what is in a directory; returns the directories in it.
+    fn assign_within(&self, dir: &OwnedFd, path: &Path, pass: &mut Pass) -> Result<Vec<CString>, Failure> {
         let failed = |error: Errno| Failure::problem(format!("{}: {error}", path.display()));
         let mut below: Vec<CString> = Vec::new();
-        let Some(entries) = if_there(Dir::read_from(dir)).map_err(failed)? else { return Ok(()) };
+        let Some(entries) = if_there(Dir::read_from(dir)).map_err(failed)? else { return Ok(below) };
         for entry in entries {
             let Some(entry) = if_there(entry).map_err(failed)? else { break };
             let name = entry.file_name();
@@ -116,12 +163,7 @@ impl Tree {
                 below.push(name.to_owned());
             }
         }
-        for name in below {
-            if let Some(child) = self.open(dir, &name).map_err(failed)? {
-                self.visit(&child, &path.join(name.to_string_lossy().as_ref()), pass)?;
-            }
-        }
-        Ok(())
+        Ok(below)
     }
 
     /// A directory in another, unless something else is there by now.
