@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::fs::{Access, FileType};
+use rustix::io::Errno;
 use serde_json::Value as Json;
 use thiserror::Error;
 
@@ -244,13 +246,25 @@ fn parse_bytes(line: &[u8], number: usize, targets: usize) -> Result<Event, Even
     Event::parse(std::str::from_utf8(line).map_err(no_text)?, number, targets)
 }
 
-/// Refuses what cannot be drawn, before anything is measured.
+/// Refuses what cannot be drawn or written, before anything is measured.
 fn check_plot(path: &Path) -> Result<(), WatchError> {
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("svg") => Ok(()),
-        Some("png") if plot::can_convert() => Ok(()),
-        Some("png") => Err(WatchError::NoConverter(path.to_owned())),
-        Some(_) | None => Err(WatchError::PlotKind(path.to_owned())),
+        Some("svg") => {}
+        Some("png") if plot::can_convert() => {}
+        Some("png") => return Err(WatchError::NoConverter(path.to_owned())),
+        Some(_) | None => return Err(WatchError::PlotKind(path.to_owned())),
+    }
+    check_writable(path).map_err(|error| WatchError::Write { path: path.to_owned(), source: error.into() })
+}
+
+/// Whether a file can be written there, without making it.
+fn check_writable(path: &Path) -> rustix::io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match rustix::fs::stat(path) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => Err(Errno::ISDIR),
+        Ok(_) => rustix::fs::access(path, Access::WRITE_OK),
+        Err(Errno::NOENT) => rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK),
+        Err(error) => Err(error),
     }
 }
 

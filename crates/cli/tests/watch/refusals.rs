@@ -66,6 +66,7 @@ fn bad_arguments_are_refused_by_name() {
         (vec!["/a".to_owned(), "-w".to_owned(), "1".to_owned()], "--check"),
         (vec!["/a".to_owned(), "--figure=x".to_owned()], "last, davg, dmax, emax, p99, max"),
         (vec!["/a".to_owned(), "--plot=x.gif".to_owned()], "x.gif: graphs are SVG or PNG"),
+        (vec!["/a".to_owned(), "--plot=/no/dir/x.svg".to_owned()], "/no/dir/x.svg"),
         (vec!["/a".to_owned(), "--listen=nowhere".to_owned()], "nowhere: metrics cannot be served there"),
         (vec!["/a".to_owned(), "--stack=/a:/b".to_owned()], "\"/b\", which is no target's label"),
         (vec!["/a".to_owned(), format!("--record={}", at("text"))], "text: cannot be written: File exists"),

@@ -1,6 +1,8 @@
 //! A source tree is unpacked, and `du` looks at it again and again, after GFS's first benchmarks.
 
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
@@ -39,6 +41,10 @@ impl Tar {
                 let failed = |source| BenchError::Place { path: archive.clone(), what, source };
                 let archive = std::fs::canonicalize(archive).map_err(failed)?;
                 std::fs::File::open(&archive).map_err(failed)?;
+                // A pipe can be read but once.
+                if archive.is_file() {
+                    check(&archive)?;
+                }
                 Work::Extract { archive }
             }
             None => Work::Unpack { count: self.files },
@@ -84,6 +90,35 @@ impl Tar {
     /// Refuses what would not fit.
     pub(crate) fn check_room(&self) -> Result<(), BenchError> {
         self.ground().check_room(&self.mounts, self.local.as_ref())
+    }
+}
+
+/// Refuses what tar(1) finds nothing in. It reads up to the first name.
+fn check(archive: &Path) -> Result<(), BenchError> {
+    let mut tar = Command::new("tar");
+    tar.arg("-tf").arg(archive).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |source| BenchError::Place { path: archive.to_owned(), what: "tar cannot be run", source };
+    let mut child = tar.spawn().map_err(failed)?;
+    let mut name = Vec::new();
+    let read = child.stdout.take().map_or(Ok(0), |out| BufReader::new(out).read_until(b'\n', &mut name));
+    let mut said = String::new();
+    if name.is_empty()
+        && let Some(mut errors) = child.stderr.take()
+    {
+        _ = errors.read_to_string(&mut said);
+    }
+    // It may be in the middle of a long archive.
+    _ = child.kill();
+    child.wait().and(read).map_err(failed)?;
+    match name.is_empty() {
+        false => Ok(()),
+        true => {
+            let why = said.lines().next().unwrap_or("it is empty");
+            Err(BenchError::Unfit {
+                path: archive.to_owned(),
+                what: format!("tar unpacks nothing of it: {why}"),
+            })
+        }
     }
 }
 
