@@ -120,14 +120,19 @@ pub fn ask_within(
     line: &str,
     patience: Duration,
 ) -> Result<Json, ControlError> {
-    let silent = |source| ControlError::Silent { socket: socket.to_owned(), source };
+    let patience = patience.min(PATIENCE);
+    let silent = |source: io::Error| {
+        // The kernel calls the end of a timeout EAGAIN.
+        let source = match source.kind() {
+            io::ErrorKind::WouldBlock => io::Error::other(format!("nothing came within {patience:?}")),
+            _ => source,
+        };
+        ControlError::Silent { socket: socket.to_owned(), source }
+    };
     let mut stream = open(volume, socket, line)?;
-    stream.set_read_timeout(Some(patience.min(PATIENCE))).map_err(silent)?;
+    stream.set_read_timeout(Some(patience)).map_err(silent)?;
     let mut bytes = Vec::new();
-    let mut limited = (&mut stream).take(ANSWER_BYTES_MAX);
-    limited
-        .read_to_end(&mut bytes)
-        .map_err(|source| ControlError::Silent { socket: socket.to_owned(), source })?;
+    (&mut stream).take(ANSWER_BYTES_MAX).read_to_end(&mut bytes).map_err(silent)?;
     serde_json::from_slice(&bytes)
         .map_err(|source| ControlError::Garbled { socket: socket.to_owned(), source })
 }

@@ -79,6 +79,10 @@ pub fn unmount(request: &Request) -> Result<(), Failure> {
     }
     match watch {
         Some(watch) => watch.finish(deadline, &mut progress),
+        None if !entry.source.exists() => Err(Failure::unable(format!(
+            "{given}: unmounted, but its volume is no longer at {}: whether its node could flush all cannot be seen",
+            entry.source.display()
+        ))),
         // Nobody answered before either: a node that died, whose loss was counted when it did.
         None => Err(Failure::unable(format!(
             "{given}: unmounted, but its node did not answer; it may have lost changes"
