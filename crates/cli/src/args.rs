@@ -119,7 +119,7 @@ pub struct UmountArgs {
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// Directory of the volume
+    /// Directory of the volume, or where it is mounted
     pub volume: PathBuf,
     /// Print everything as JSON
     #[arg(long)]

@@ -13,6 +13,7 @@ mod launch;
 mod logging;
 mod nodes;
 mod options;
+mod output;
 mod profile;
 mod units;
 
@@ -92,7 +93,7 @@ fn end_with_reader(unable_code: i32) {
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload().downcast_ref::<String>();
         match text.and_then(|text| text.strip_prefix("failed printing to stdout: ")) {
-            Some(why) if why.starts_with("Broken pipe") => std::process::exit(SIGPIPE_CODE),
+            Some(why) if why.starts_with("Broken pipe") => output::end(),
             Some(why) => {
                 _ = writeln!(std::io::stderr(), "holdfast: standard output: {why}");
                 std::process::exit(unable_code);
@@ -101,9 +102,6 @@ fn end_with_reader(unable_code: i32) {
         }
     }));
 }
-
-/// 128 and the signal, as shells have it.
-const SIGPIPE_CODE: i32 = 141;
 
 /// fsck and scrub answer that they could not with 8, plugins of Nagios, benchmarks and the doctor with 3, our other commands with 2.
 fn unable_code(command: &Command) -> i32 {

@@ -58,16 +58,18 @@ fn json(output: &Output) -> Json {
 fn a_reader_who_has_seen_enough_is_no_failure() {
     let scratch = Scratch::new();
     json(&holdfast(&["format", "./vol", "--json"], &scratch.0));
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    let output = Command::new(BINARY)
-        .args(["status", "vol", "--json"])
-        .current_dir(&scratch.0)
-        .stdout(writer)
-        .stderr(std::process::Stdio::piped())
-        .output()
-        .expect("the binary runs");
-    assert_eq!(code_and_error(&output), (141, String::new()));
+    for arguments in [&["status", "vol", "--json"][..], &["completions", "bash"], &["dump", "vol"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = Command::new(BINARY)
+            .args(arguments)
+            .current_dir(&scratch.0)
+            .stdout(writer)
+            .stderr(std::process::Stdio::piped())
+            .output()
+            .expect("the binary runs");
+        assert_eq!(code_and_error(&output), (141, String::new()), "{arguments:?}");
+    }
 }
 
 /// Goal: a verdict that cannot be printed is not lost in silence, nor taken for a defect. Method: standard output on a full disk.

@@ -103,7 +103,7 @@ fn number_of(device: &Path) -> Option<(u32, u32)> {
 }
 
 fn mount_source(path: &Path, found: &Statx) -> Option<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let table = mounts::table();
     let path = fs::canonicalize(path).ok()?;
     let number = (found.stx_dev_major, found.stx_dev_minor);
     source_in(&table, mounts::mount_id(found), &path, number)

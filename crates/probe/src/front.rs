@@ -80,7 +80,7 @@ pub enum WatchError {
     Write { path: PathBuf, source: io::Error },
     #[error("{}: cannot be read", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Recording { path: PathBuf, source: EventError },
     #[error(transparent)]
     Stack(#[from] StackError),

@@ -21,6 +21,12 @@ pub(crate) struct Mount<'a> {
     pub common: &'a str,
 }
 
+/// The whole table. The name of a mount point may be any bytes, and those of one say nothing about the others.
+pub(crate) fn table() -> String {
+    let bytes = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// The mount that `path` is on: by its number in the table if the kernel tells that, and else the last of those furthest down above
 /// `path`, if possible of the device `number`. A subvolume of Btrfs has a number that its mount has not.
 pub(crate) fn find<'a>(

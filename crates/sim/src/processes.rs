@@ -318,9 +318,16 @@ impl Runner {
     fn check_progress(&self) {
         let world = self.world.borrow();
         let now = world.cluster.clock().now;
-        let Deaths { pause_every, cut_every, .. } = self.config.deaths;
+        let Deaths { master_every, node_every, power_every, pause_every, cut_every, break_every } =
+            self.config.deaths;
         let is_troubled = pause_every + cut_every > 0 || !self.config.plan.is_empty();
-        let patience = if is_troubled { PATIENCE_TROUBLED } else { PATIENCE };
+        let may_fail = self.config.cluster.may_break || self.config.cluster.may_fail;
+        let is_calm = master_every + node_every + power_every + break_every == 0 && !may_fail;
+        let patience = match (is_troubled, is_calm) {
+            (true, _) => PATIENCE_TROUBLED,
+            (false, false) => PATIENCE,
+            (false, true) => PATIENCE_CALM,
+        };
         for (id, state) in world.states.iter().enumerate() {
             if self.tasks[id].is_some() && !state.is_idle && now.since(state.since) > patience {
                 let waiting = world.cluster.waiting();
@@ -666,7 +673,10 @@ fn difference(own: &Own, found: &BTreeMap<(u64, Vec<u8>), u64>, tree: &Tree) -> 
     differences
 }
 
-/// Virtual time in which every step ends.
+/// Virtual time in which every step ends where nothing goes wrong. Who waits for who waits for him is let go when a lease has ended, which must not be what
+/// gets anybody on.
+const PATIENCE_CALM: Micros = Micros(5_000_000);
+/// The same where nodes and masters die.
 const PATIENCE: Micros = Micros(30_000_000);
 /// The same where nodes are out of reach for up to 25 s, and others wait for them for two leases.
 const PATIENCE_TROUBLED: Micros = Micros(120_000_000);

@@ -8,6 +8,7 @@ use node::{Offline, Purpose};
 
 use crate::args::{DumpArgs, LoadArgs};
 use crate::failure::{Failure, with_causes};
+use crate::output::stdout;
 
 /// Writes all metadata as text.
 pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
@@ -15,7 +16,7 @@ pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
         Offline::open(&args.volume, Purpose::Look).map_err(|error| Failure::unable(with_causes(&error)))?;
     let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
     let Some(path) = &args.output else {
-        offline.dump(&mut BufWriter::new(io::stdout().lock())).map_err(failed)?;
+        offline.dump(&mut BufWriter::new(stdout())).map_err(failed)?;
         return offline.close().map_err(failed);
     };
     let named = |error: io::Error| Failure::unable(format!("{}: {error}", path.display()));

@@ -9,6 +9,7 @@ use clap_complete::Shell;
 
 use crate::args::{Args, CompletionsArgs, ManArgs};
 use crate::failure::Failure;
+use crate::output::stdout;
 
 /// Writes the pages into a directory.
 pub fn man(args: &ManArgs) -> Result<(), Failure> {
@@ -22,7 +23,7 @@ pub fn man(args: &ManArgs) -> Result<(), Failure> {
 
 /// Prints the completions of a shell.
 pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
-    io::stdout().write_all(&completions_of(args.shell)).map_err(Failure::unable)
+    stdout().write_all(&completions_of(args.shell)).map_err(Failure::unable)
 }
 
 /// Everything that is installed below a prefix: where, and what it is.

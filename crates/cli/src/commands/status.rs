@@ -7,6 +7,7 @@ use volume::{Volume, sources};
 
 use crate::args::StatusArgs;
 use crate::backend::{self, ControlError};
+use crate::commands::scrub::volume_of;
 use crate::commands::{format, mount};
 use crate::failure::{Failure, with_causes};
 use crate::units::{show_size, show_time};
@@ -14,7 +15,7 @@ use crate::units::{show_size, show_time};
 /// Prints the state of a volume.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let unable = |error: volume::VolumeError| Failure::unable(with_causes(&error));
-    let volume = Volume::open(&args.volume).map_err(unable)?;
+    let volume = Volume::open(&volume_of(&args.volume)).map_err(unable)?;
     let (mut nodes, mut silent) = (Vec::new(), Vec::new());
     for socket in volume.socket_names().map_err(unable)?.iter().filter(|name| name.starts_with("node-")) {
         match backend::ask(&volume, socket, "status") {

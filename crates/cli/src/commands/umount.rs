@@ -101,6 +101,14 @@ fn elsewhere(entry: &sources::MountEntry) -> Option<PathBuf> {
     sources::mounts().ok()?.into_iter().find(is_same).map(|other| other.mountpoint)
 }
 
+/// What is mounted below a mount point, which keeps that in use.
+fn mounted_within(mountpoint: &Path) -> Option<PathBuf> {
+    let is_within = |other: &sources::MountEntry| {
+        other.mountpoint.starts_with(mountpoint) && other.mountpoint != mountpoint
+    };
+    sources::mounts().ok()?.into_iter().find(is_within).map(|inner| inner.mountpoint)
+}
+
 /// Takes `mountpoint` out of the tree without waiting for anybody.
 pub fn detach(mountpoint: &Path) -> Result<(), Failure> {
     detach_kernel(mountpoint, Mode::Lazy)
@@ -242,10 +250,12 @@ fn detach_kernel(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {
     match unmounted {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => fusermount(mountpoint, mode),
-        Err(Errno::BUSY) => Err(Failure::mount(format!(
-            "{}: busy; a process has a file open or its directory there",
-            mountpoint.display()
-        ))),
+        Err(Errno::BUSY) => Err(Failure::mount(match mounted_within(mountpoint) {
+            Some(inner) => format!("{}: busy; {} is mounted in it", mountpoint.display(), inner.display()),
+            None => {
+                format!("{}: busy; a process has a file open or its directory there", mountpoint.display())
+            }
+        })),
         Err(error) => Err(Failure::mount(format!("{}: {error}", mountpoint.display()))),
     }
 }
@@ -263,7 +273,15 @@ fn fusermount(mountpoint: &Path, mode: Mode) -> Result<(), Failure> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::mount(said.trim().trim_start_matches("fusermount3: ").to_owned()))
+    let said = said.trim().trim_start_matches("fusermount3: ");
+    let at = mountpoint.display();
+    // It looks among the mounts of its caller alone, and says that there is none.
+    Err(Failure::mount(
+        match said.contains("not found in") || said.contains("could not determine username") {
+            true => format!("{at}: only root, or who mounted it, may unmount it (fusermount3: {said})"),
+            false => said.to_owned(),
+        },
+    ))
 }
 
 /// A line that says the wait goes on: once a second on a terminal, in place; nowhere else.

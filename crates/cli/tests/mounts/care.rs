@@ -44,6 +44,38 @@ fn a_mount_that_a_dead_node_left_is_replaced() {
     }
 }
 
+/// Goal: what commands say of mounts is true whatever else is mounted, and however. Method: the doctor beside a mount whose name is not UTF-8, and of a node that
+/// was killed; `umount` of what has another mount in it; `status` of a mount point.
+#[test]
+fn commands_tell_what_is_the_matter_with_a_mount() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let script =
+        "x=$(printf 'x\\377') && mkdir $x && mount -t tmpfs t $x && exec $0 doctor --passive --json a";
+    let holdfast = env!("CARGO_BIN_EXE_holdfast");
+    let examined = lab.sh(&format!("unshare -m sh -euc \"{}\" {holdfast}", script.replace('$', "\\$")));
+    assert!(examined.out.contains("\"type\":\"fuse.holdfast\""), "{}{}", examined.out, examined.err);
+    assert_eq!(lab.holdfast(&["status", "a"]).expect_success().out.lines().count(), {
+        lab.holdfast(&["status", "vol"]).expect_success().out.lines().count()
+    });
+
+    fs::create_dir(a.path("d")).expect("made");
+    lab.sh("mount -t tmpfs t a/d").expect_success();
+    let refused = lab.holdfast(&["umount", "a"]);
+    assert!(refused.code == 32 && refused.err.contains("/a/d is mounted in it"), "{}", refused.err);
+    lab.sh("umount a/d").expect_success();
+
+    b.signal(Signal::KILL);
+    assert!(b.wait_for_end(Duration::from_secs(10)), "it was killed");
+    wait_until("the kernel to say so", || {
+        rustix::fs::statfs(&b.root).is_err_and(|error| error == Errno::NOTCONN)
+    });
+    let examined = lab.holdfast(&["doctor", "--passive", "b"]);
+    assert!(examined.code == 3 && examined.err.contains("its server is gone"), "{}", examined.err);
+    drop(b);
+    a.unmount(&lab);
+}
+
 /// Goal: a copy is checked beside the original. Method: copies made while that is mounted, and nobody writes; the original is refused.
 #[test]
 fn a_copy_is_checked_while_the_original_is_mounted() {

@@ -23,7 +23,7 @@ impl FileSystem {
     /// Of the mount that `path` leads to.
     pub fn of(path: &Path) -> Self {
         let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let table = mounts::table();
         let mount = rustix::fs::statx(CWD, path, AtFlags::empty(), flags).ok().and_then(|found| {
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let number = (found.stx_dev_major, found.stx_dev_minor);
@@ -33,7 +33,7 @@ impl FileSystem {
         Self { beneath, ..mount.as_ref().map(Self::of_mount).unwrap_or_default() }
     }
 
-    fn of_mount(mount: &Mount<'_>) -> Self {
+    pub fn of_mount(mount: &Mount<'_>) -> Self {
         Self {
             kind: mount.kind.to_owned(),
             source: mount.source.to_owned(),

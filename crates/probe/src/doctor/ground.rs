@@ -14,6 +14,7 @@ use crate::beneath::Place;
 use crate::daemon::Daemon;
 use crate::doctor::routes;
 use crate::doctor::sockets::{self, Socket};
+use crate::mounts;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -75,10 +76,12 @@ impl Ground {
 
     /// What is known of a path without asking its file system, which may not answer.
     pub fn unasked(path: &Path) -> Self {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let table = mounts::table();
         let (mount_point, number) = mount_above(&table, path).unwrap_or_default();
         let daemon = if number.0 == 0 { Daemon::of_connection(number.1) } else { None };
-        Self { path: path.to_owned(), mount_point, number, daemon, ..Self::default() }
+        let mount = mounts::find(&table, None, path, number);
+        let file_system = mount.as_ref().map(FileSystem::of_mount).unwrap_or_default();
+        Self { path: path.to_owned(), file_system, mount_point, number, daemon, ..Self::default() }
     }
 
     /// Whether this process is the daemon's, or a socket of it.

@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use serde_json::Value as Json;
 
 use crate::bench::compare::{Change, Comparison, Verdict as Changed};
@@ -148,10 +149,19 @@ impl Doctor {
         let path = self.path.clone();
         let found = answer_within(ANSWER_MAX, move || {
             let path = std::fs::canonicalize(&path)?;
-            if path.is_dir() { Ok(Ground::of(&path)) } else { Err(std::io::ErrorKind::NotADirectory.into()) }
+            match std::fs::metadata(&path)?.is_dir() {
+                true => Ok(Ground::of(&path)),
+                false => Err(std::io::ErrorKind::NotADirectory.into()),
+            }
         });
-        let failed =
-            |source| BenchError::Place { path: self.path.clone(), what: "cannot be examined", source };
+        let failed = |source: std::io::Error| {
+            let is_dead = source.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
+            let what = match is_dead {
+                true => "its server is gone: what is mounted there is to be mounted anew",
+                false => "cannot be examined",
+            };
+            BenchError::Place { path: self.path.clone(), what, source }
+        };
         found.transpose().map_err(failed)
     }
 }

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::mounts;
+
 /// Counters of a process's threads, and of the groups that it is in, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counters {
@@ -124,7 +126,7 @@ fn groups(pid: u32) -> BTreeMap<PathBuf, Throttled> {
 /// Directories of the control groups that a process is in, its own and those above, that have the controller.
 pub(crate) fn group_dirs(pid: u32, controller: &str) -> Vec<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts::table();
     let mut dirs = Vec::new();
     for (is_second, path) in group_paths(&groups, controller) {
         let Some(mount) = group_mount(&mounts, controller, is_second) else { continue };

@@ -186,6 +186,15 @@ fn plots() -> Vec<Plot> {
             deaths(),
         ),
         (
+            "read-cut-chmod",
+            vec![
+                vec![Lookup(D, "a"), OpenToRead, Read, Read, Read, Read, Close],
+                vec![Lookup(D, "a"), OpenToWrite, Truncate(1), Write(0, "ww"), Truncate(3), Close],
+                vec![Lookup(D, "a"), Truncate(2), Chmod(0o600), Truncate(2)],
+            ],
+            deaths(),
+        ),
+        (
             "names-in-order",
             vec![vec![Mkdir(D, "m"), Create(E, "x"), Close, Unlink(D, "b")], vec![List(D), List(E)]],
             all(),

@@ -83,6 +83,10 @@ fn shown(account: &str) -> String {
 fn set(args: &QuotaSetArgs) -> Result<(), Failure> {
     let (volume, socket) = master_of(&args.volume)?;
     let account = account_of(&args.account, volume.path())?;
+    let limits = [args.bytes, args.soft_bytes, args.inodes, args.soft_inodes];
+    if args.grace.is_none() && limits.iter().all(Option::is_none) {
+        return Err(Failure::unable("nothing to set: a limit or --grace is needed"));
+    }
     if args.grace.is_some_and(|grace| grace.as_secs() == 0) {
         return Err(Failure::unable("--grace: a second at least"));
     }
