@@ -16,6 +16,7 @@ use crate::looks::Looks;
 use crate::refused::{Refused, Writer};
 use crate::reply::{Answer, Shape};
 use crate::told::Told;
+use crate::twice::Found;
 use crate::written::Placed;
 
 /// A request that is to be answered.
@@ -29,6 +30,8 @@ pub(crate) struct Call {
     before: Option<Box<Before>>,
     /// The name that it makes a file under, or looks up.
     pub making: Option<NameHash>,
+    /// Whether it looks up what the thread may have found under another name, where it is no longer.
+    pub may_be_twice: bool,
     /// The thread that asked, 0 if it is not in sight.
     pid: u32,
     /// Inodes whose attributes it changes by an answer that tells nothing of them; once it has, those of which others may still take in older ones.
@@ -72,6 +75,7 @@ impl Call {
             waited: Waited::No,
             before: None,
             making: None,
+            may_be_twice: false,
             changes: [None; 4],
             changed_at: Micros(0),
             pid,
@@ -203,6 +207,8 @@ pub struct PendingTable {
     pub(crate) late: Told<Late>,
     /// Who was told of which attributes.
     pub(crate) looks: Looks,
+    /// Who found what last.
+    pub(crate) found: Found,
 }
 
 impl PendingTable {

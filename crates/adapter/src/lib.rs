@@ -33,6 +33,7 @@ mod request;
 mod server;
 mod session;
 mod told;
+mod twice;
 mod written;
 
 pub use call::PendingTable;

@@ -81,6 +81,22 @@ pub(crate) const TRUNCATING_CALLS: &[u32] = &[45, 46, 56, 437];
 )))]
 pub(crate) const TRUNCATING_CALLS: &[u32] = &[];
 
+/// rename, renameat and renameat2: linux:arch/x86/entry/syscalls/syscall_64.tbl; and those of programs of 32 bits: syscall_32.tbl there. None of one table
+/// looks a name up in the other.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const RENAMING_CALLS: &[u32] = &[82, 264, 316, 38, 302, 353];
+/// renameat and renameat2: linux:include/uapi/asm-generic/unistd.h.
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "loongarch64"))]
+pub(crate) const RENAMING_CALLS: &[u32] = &[38, 276];
+/// Not known.
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "loongarch64"
+)))]
+pub(crate) const RENAMING_CALLS: &[u32] = &[];
+
 /// lseek, which holds the lock of the file while it asks: linux:arch/x86/entry/syscalls/syscall_64.tbl; and _llseek of programs of 32 bits:
 /// syscall_32.tbl there. None of the other table under these numbers asks for attributes by an open file.
 #[cfg(target_arch = "x86_64")]

@@ -18,13 +18,14 @@ use crate::call::{Call, PendingTable, Stage};
 use crate::catch_up::{CatchUp, Question, Turn, holds_lock};
 use crate::disturbed::Disturbed;
 use crate::groups;
-use crate::invalidate::Invalidator;
+use crate::invalidate::{Before, Invalidator};
 use crate::late::NameHash;
 use crate::linux;
 use crate::read;
 use crate::refused::{InCall, Refused, in_call, writer_of};
 use crate::reply::{Answer, Misfit, Shape, WriteShape};
 use crate::request::{Translated, WriteCall, translate};
+use crate::twice;
 use crate::written::{self, Placed};
 
 mod noted;
@@ -344,6 +345,8 @@ enum Work {
     Read(ReadJob),
     /// Ask the core on.
     Ask(Request),
+    /// Answer a lookup, unless it is of a rename that has found the same under its other name.
+    Find(Reply),
     /// Answer a close once nothing looks at the file.
     Flush(Ino, Answer),
 }
@@ -354,6 +357,7 @@ impl Task {
         match self.what {
             Work::Read(job) => run_read(driver, self.call, &job),
             Work::Ask(request) => ask(driver, self.call, request, Thread::Other),
+            Work::Find(reply) => find(driver, self.call, reply),
             Work::Flush(ino, answer) => {
                 if let Some(catch_up) = driver.catch_up() {
                     catch_up.wait_unused(ino);
@@ -401,8 +405,26 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
     }
 }
 
+/// Answers a lookup by a thread that may have found the same under another name.
+fn find<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
+    match reply {
+        Reply::Entry(entry) if twice::is_renaming(call.pid()) => {
+            if let Some(name) = call.making {
+                driver.pending().found.refuse(call.pid(), name);
+            }
+            driver.with_core(|core, _| core.forget(entry.attr.ino, 1));
+            call.set_before(Before::default());
+            finish(driver, call, Reply::Error(FsError::Stale));
+        }
+        reply => finish(driver, call, reply),
+    }
+}
+
 /// Makes an answer of the core's reply, or takes the next step towards one.
 fn conclude<D: Driver>(driver: &D, mut call: Call, reply: Reply, thread: Thread) {
+    if call.may_be_twice {
+        return driver.spawn(Task { call, what: Work::Find(reply) });
+    }
     let stage = std::mem::replace(&mut call.stage, Stage::Asked);
     match (call.shape, stage, reply) {
         (_, _, Reply::ReadJob(job)) => match thread {

@@ -14,6 +14,7 @@ use wire::{ByteLock, FetchWhat, ToMaster, Want};
 use crate::attr::Glimpsed;
 use crate::cache::{Cache, Place};
 use crate::config::{Config, Lazy};
+use crate::elsewhere::Elsewhere;
 use crate::flush::Flush;
 use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
@@ -147,6 +148,7 @@ pub struct Core {
     pub(crate) linger: BTreeSet<(Micros, Ino)>,
     pub(crate) holds: crate::holds::Holds,
     pub(crate) pins: BTreeMap<u64, Ino>,
+    pub(crate) elsewhere: Elsewhere,
     pub(crate) pinned: FxHashMap<Ino, u32>,
     pub(crate) next_number: u64,
     pub(crate) commit_due: Micros,
@@ -314,6 +316,7 @@ impl Core {
             linger: BTreeSet::new(),
             holds: crate::holds::Holds::default(),
             pins: BTreeMap::new(),
+            elsewhere: Elsewhere::default(),
             pinned: FxHashMap::default(),
             next_number: 1,
             commit_due: Micros::NEVER,

@@ -145,6 +145,7 @@ impl Core {
                 if self.is_moved_only(*parent, *cookie, entry) {
                     return;
                 }
+                self.note_elsewhere(*parent, *cookie, entry);
                 stale.directories.insert(*parent);
                 let changes_content = self.changes_content(*parent, *cookie, entry);
                 if changes_content {

@@ -16,6 +16,7 @@ mod content;
 mod copy;
 mod core;
 mod disown;
+mod elsewhere;
 mod ends;
 mod flush;
 mod forget;

@@ -9,6 +9,7 @@ use crate::invalidate::Before;
 use crate::looks::Looks;
 use crate::reply::{Shape, WriteShape};
 use crate::server::Driver;
+use crate::twice::{self, Found};
 
 /// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
 /// about that first.
@@ -21,6 +22,7 @@ pub(super) fn note_answer<D: Driver>(
 ) {
     let catch_up = driver.catch_up();
     note_told(&driver.pending().looks, clock.now, call, reply);
+    note_found(core, &driver.pending().found, clock.now, call, reply);
     let is_short = |len: usize, wanted: u32| len < wanted as usize;
     match (call.shape, reply) {
         // Nothing may come before this answer.
@@ -87,6 +89,17 @@ fn note_told(looks: &Looks, now: Micros, call: &mut Call, reply: &Reply) {
             call.changed_at = now;
         }
         _ => {}
+    }
+}
+
+/// A rename that finds one file under both names does nothing, and says that it has.
+fn note_found(core: &Core, found: &Found, now: Micros, call: &mut Call, reply: &Reply) {
+    if call.kind() == FuseKind::Lookup
+        && let (Some(name), Reply::Entry(entry)) = (call.making, reply)
+    {
+        let (thread, ino) = (call.pid(), entry.attr.ino);
+        let is_twice = found.note(thread, ino, name, now, || core.may_have_old_name(ino));
+        call.may_be_twice = is_twice && twice::has_one_name(&entry.attr);
     }
 }
 

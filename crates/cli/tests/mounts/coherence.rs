@@ -518,3 +518,40 @@ fn who_makes_moves_and_removes_the_same_directories_is_answered() {
     });
     mounts.into_iter().for_each(|mount| mount.unmount(&lab));
 }
+
+/// Goal: who takes a job out of a queue by renaming it is the only one. Method: two nodes rename all that is in a directory to the same names in another.
+#[test]
+fn of_two_who_rename_the_same_file_one_is_told_so() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    for dir in ["queue", "run"] {
+        fs::create_dir(a.path(dir)).expect("made");
+    }
+    (0..JOBS).for_each(|n| fs::write(a.path(&format!("queue/{n}")), "job").expect("made"));
+    let claim = |mount: &Mount| {
+        let mut claimed = 0;
+        loop {
+            let jobs: Vec<_> = fs::read_dir(mount.path("queue")).expect("listed").flatten().collect();
+            if jobs.is_empty() {
+                return claimed;
+            }
+            for job in jobs {
+                let name = job.file_name();
+                match fs::rename(job.path(), mount.path("run").join(name)) {
+                    Ok(()) => claimed += 1,
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}"),
+                }
+            }
+        }
+    };
+    let claimed = std::thread::scope(|scope| {
+        let both = [&a, &b].map(|mount| scope.spawn(move || claim(mount)));
+        both.map(|claimed| claimed.join().expect("it ends"))
+    });
+    assert_eq!(claimed.iter().sum::<usize>(), JOBS, "{claimed:?}");
+    assert_eq!(fs::read_dir(b.path("run")).expect("listed").count(), JOBS);
+    b.unmount(&lab);
+    a.unmount(&lab);
+}
+
+const JOBS: usize = 1500;
