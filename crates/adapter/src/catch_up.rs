@@ -425,10 +425,10 @@ impl Asking {
     }
 
     /// Whether it will not have the end lowered before something else happens: somebody holds the lock of the file for longer,
-    /// or the kernel took the end, waits for a READ of the page in which it lies, and moved its end on by a write of its own.
+    /// or the kernel took the end, waits for a READ of the page in which it lies, which may be the one that waits for this, and its end was moved on since.
     fn is_stuck(&self) -> bool {
         let is_held_up = match self.how {
-            How::Locked => self.stage == Stage::Queued,
+            How::Locked => self.stage != Stage::Refused,
             How::Free => self.stage == Stage::Answered,
             How::Look => false,
         };

@@ -66,9 +66,9 @@ impl Found {
     }
 }
 
-/// Whether it has no second name. A directory has none ever.
+/// Whether it is to be seen under one name alone: not a file with several. Of a directory that it has elsewhere the kernel finds that out by itself.
 pub(crate) fn has_one_name(attr: &Attr) -> bool {
-    attr.kind == meta::FileKind::Directory || attr.nlink == 1
+    attr.kind != meta::FileKind::Directory && attr.nlink == 1
 }
 
 /// Whether a thread looks the name up for a rename.
