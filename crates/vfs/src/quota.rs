@@ -7,6 +7,8 @@
 //!   the step that moves it.
 //! - What is taken away may be promised again when the log has it, not before: so it is committed before what takes its place, and no death
 //!   leaves more than what is allowed. Where it is needed sooner, content that has become less is flushed.
+//! - Credit of several accounts is asked for in the order of the accounts, and what is here for a request stays here while it waits for that of a later one.
+//!   So no two nodes take from each other what both need: who has the last that is asked for goes on.
 //!
 //! An account without limits costs nothing.
 
@@ -136,6 +138,9 @@ impl Core {
         let (bytes, inodes) =
             (i64::try_from(bytes).unwrap_or(i64::MAX), i64::try_from(inodes).unwrap_or(i64::MAX));
         let is_short = |held: &Held| bytes > 0 && held.bytes < bytes || inodes > 0 && held.inodes < inodes;
+        let mut accounts: Vec<Account> = accounts.collect();
+        accounts.sort_unstable();
+        progress.reserved.clear();
         for account in accounts {
             if self.quota.held.get(&account).is_some_and(is_short) {
                 // What was promised for content that is gone is there again.
@@ -143,6 +148,7 @@ impl Core {
             }
             let Some(held) = self.quota.held.get_mut(&account) else { continue };
             if !is_short(held) {
+                progress.reserved.push(Credit { account, bytes, inodes });
                 continue;
             }
             if progress.refused_credit == Some(account) {
@@ -165,7 +171,18 @@ impl Core {
             }
             return Err(Step::Wait(WaitKey::Credit(account)));
         }
+        progress.reserved.clear();
         Ok(())
+    }
+
+    /// What is here of an account for requests that wait for credit of another one.
+    fn reserved_of(&self, account: Account) -> (i64, i64) {
+        let waiting = self.parked.values().filter(|parked| matches!(parked.key, WaitKey::Credit(_)));
+        let its =
+            waiting.flat_map(|parked| &parked.progress.reserved).filter(|credit| credit.account == account);
+        its.fold((0, 0), |(bytes, inodes): (i64, i64), credit| {
+            (bytes.saturating_add(credit.bytes), inodes.saturating_add(credit.inodes))
+        })
     }
 
     fn note_asked(&mut self, want: Credit, is_owed: bool) {
@@ -280,9 +297,10 @@ impl Core {
         self.settle_all_pending();
         self.send_batch(false);
         for (account, Recall { seq, awaits: _, bytes, inodes }) in ready {
+            let (reserved_bytes, reserved_inodes) = self.reserved_of(account);
             if let Some(held) = self.quota.held.get_mut(&account) {
-                held.bytes = held.bytes.min(bytes);
-                held.inodes = held.inodes.min(inodes);
+                held.bytes = held.bytes.min(bytes.saturating_add(reserved_bytes));
+                held.inodes = held.inodes.min(inodes.saturating_add(reserved_inodes));
             }
             let mut kept = self.credit_of(account);
             kept.bytes = kept.bytes.saturating_sub(bytes);

@@ -2,7 +2,7 @@
 
 use meta::{FsError, Inode, OpReply};
 use obs::OperationKind;
-use types::{Account, BatchSeq, Ino, Micros, OpSeq, ResourceId};
+use types::{Account, BatchSeq, Credit, Ino, Micros, OpSeq, ResourceId};
 use wire::{ByteLock, FetchWhat, Want};
 
 use crate::request::{Reply, Request, RequestId, Reread, Shield};
@@ -93,6 +93,8 @@ pub struct Progress {
     pub is_exempt: bool,
     /// The account of which no more is left.
     pub refused_credit: Option<Account>,
+    /// Credit that is here for it, while it waits for that of another account.
+    pub reserved: Vec<Credit>,
     /// Whether content that has become less was flushed for it, as what it adds needs the room.
     pub shrunk_flushed: bool,
     /// Whether its content is flushed.
@@ -185,6 +187,7 @@ impl Progress {
             must_sync: false,
             is_exempt: false,
             refused_credit: None,
+            reserved: Vec::new(),
             shrunk_flushed: false,
             flushed: false,
             any_flushed: None,

@@ -555,3 +555,42 @@ fn of_two_who_rename_the_same_file_one_is_told_so() {
 }
 
 const JOBS: usize = 1500;
+
+/// Goal: who reads a file that another node cuts and extends waits for what is under way, and not for a limit of time. Method: two threads of one node read all of it,
+/// one of the other cuts and extends it.
+#[test]
+fn readers_of_a_file_that_is_cut_and_extended_elsewhere_do_not_stand_still() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::write(a.path("f"), vec![1; 20_000]).expect("written");
+    let until = Instant::now() + Duration::from_secs(8);
+    let go_on = |what: &str, step: &mut dyn FnMut()| {
+        while Instant::now() < until {
+            let since = Instant::now();
+            step();
+            assert!(since.elapsed() < Duration::from_millis(1900), "{what} took {:?}", since.elapsed());
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let file = File::open(a.path("f")).expect("opened");
+                let (mut random, mut bytes) = (fastrand::Rng::new(), [0; 4096]);
+                go_on("a read", &mut || {
+                    file.read_at(&mut bytes, random.u64(..24_000)).expect("read");
+                });
+            });
+        }
+        scope.spawn(|| {
+            let file = File::options().write(true).open(b.path("f")).expect("opened");
+            let mut random = fastrand::Rng::new();
+            go_on("a change", &mut || match random.u8(..3) {
+                0 => file.set_len(random.u64(..20_000)).expect("cut"),
+                1 => file.set_len(20_000 + random.u64(..4000)).expect("extended"),
+                _ => file.write_all_at(&[2; 1500], random.u64(..20_000)).expect("written"),
+            });
+        });
+    });
+    b.unmount(&lab);
+    a.unmount(&lab);
+}

@@ -210,6 +210,35 @@ fn a_tree_has_limits_of_its_own_and_keeps_what_is_in_it() {
     lab.holdfast(&["fsck", "vol"]).expect_success();
 }
 
+/// Goal: who fills what two limits leave exactly is let, and nobody waits for who waits for him. Method: three nodes write at once what together is the limit of a user
+/// and of a group, again and again.
+#[test]
+fn nodes_that_need_credit_of_two_accounts_all_get_it() {
+    let Some((lab, a, b)) = with_home() else { return };
+    let c = lab.mount("c");
+    set(&lab, &["user:4711", "--bytes", "3M"]);
+    set(&lab, &["group:4712", "--bytes", "3M"]);
+    for round in 0..40 {
+        let script = |mount: &str| {
+            format!(
+                "for n in 1 2; do timeout 20 dd if=/dev/zero of={mount}/home/{mount}$n bs=512k count=1 status=none; done"
+            )
+        };
+        let written = std::thread::scope(|scope| {
+            let all = ["a", "b", "c"].map(|mount| {
+                scope.spawn({
+                    let lab = &lab;
+                    move || as_user(lab, &script(mount))
+                })
+            });
+            all.map(|ended| ended.join().expect("no panic"))
+        });
+        assert!(written.iter().all(|(_, is_good)| *is_good), "round {round}: {written:?}");
+        succeeds(&lab, "rm b/home/*");
+    }
+    drop((a, b, c));
+}
+
 /// Goal: a tree is made of what is on a mount of the volume alone, however deep that is. Method: directories beside the mount and of another volume, one that
 /// was a tree, and 3,000 levels with a stack of 256 KiB.
 #[test]
