@@ -194,6 +194,19 @@ impl Invalidator {
         self.shared.submit([pages].into(), Done::Call(then));
     }
 
+    /// Takes pages back that are filled for a write which waits, on a thread of its own: what somebody has stored into them meanwhile is written back before, and waits as well.
+    pub fn early(&self, ino: Ino, span: PageSpan) {
+        let shared = Arc::clone(&self.shared);
+        let started = fuse::spawn(format!("{}-drop", self.shared.config.name), move || {
+            let begun = Instant::now();
+            let result = shared.inval_pages(ino, span);
+            shared.count(InvalidationKind::InodePages, begun, &result);
+        });
+        if let Err(error) = started {
+            log::warn!("no thread for what may wait in the kernel: {error}");
+        }
+    }
+
     /// Takes the pages of `first` back, then calls `answer`; or when that takes longer than it should, and they go later. Takes those of
     /// `later` back after that. Never blocks.
     pub fn pages(&self, ino: Ino, first: First<'_>, answer: Box<dyn FnOnce() + Send>, later: &[PageSpan]) {

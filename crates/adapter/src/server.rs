@@ -383,6 +383,8 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
     log::trace!("request {}: {request:?}", id.0);
     call.note_operation(request.kind());
     let is_exempt = call.is_exempt;
+    let filled = written::filled(&request);
+    let mut early = None;
     let replied = driver.with_core(|core, clock| {
         call.changes = core.changes_untold(&request);
         match core.submit_by(clock, id, request, is_exempt) {
@@ -396,10 +398,14 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
                     driver.pending().looks.note_many(call.pid(), clock.now);
                 }
                 driver.pending().insert(call);
+                early = filled.filter(|(ino, _)| core.lacks_right_to_write(*ino));
                 None
             }
         }
     });
+    if let Some((ino, span)) = early {
+        driver.corrector().early(ino, span);
+    }
     if let Some((call, reply)) = replied {
         conclude(driver, call, reply, thread);
     }

@@ -12,7 +12,8 @@
 
 use std::sync::Arc;
 
-use vfs::{PageSpan, Reread, Shield};
+use types::Ino;
+use vfs::{PageSpan, Request, Reread, Shield};
 
 use crate::call::{Call, Waited};
 use crate::invalidate::First;
@@ -29,6 +30,14 @@ pub(crate) struct Placed {
     pub reread: Reread,
     pub shield: Option<Shield>,
     pub waited: Waited,
+}
+
+/// The pages that the kernel has filled whole for a cached write before it asked: they can be seen, and stored into through mappings, before the node may write.
+pub(crate) fn filled(request: &Request) -> Option<(Ino, PageSpan)> {
+    let Request::Write { ino, offset, data, direct: false, append: false, .. } = request else { return None };
+    let end = offset.saturating_add(data.0.len() as u64);
+    let span = PageSpan { start: ceil(*offset), end: end / PAGE_LEN * PAGE_LEN };
+    (span.start < span.end).then_some((*ino, span))
 }
 
 /// Answers a write, and takes from the kernel what it then has wrong.

@@ -200,6 +200,11 @@ impl Core {
         Ok(reply)
     }
 
+    /// Whether a write of a file has to wait for the right to it.
+    pub fn lacks_right_to_write(&self, ino: Ino) -> bool {
+        !self.may_write_content(ino)
+    }
+
     /// A request comes. What was read of the pages that it writes since the kernel may have filled them.
     pub(crate) fn overtaken_on_its_way(&mut self, request: &Request) -> Reread {
         let Request::Write { ino, offset, data, direct, .. } = request else { return Reread::NONE };

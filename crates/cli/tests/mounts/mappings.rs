@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::lab::{Lab, Partner, unless_busy};
@@ -162,4 +164,37 @@ fn a_running_program_is_not_written_to_on_its_node() {
     let busy = std::process::Command::new(a.path("program")).spawn().expect_err("it is being written");
     assert_eq!(busy.kind(), std::io::ErrorKind::ExecutableFileBusy);
     drop(writing);
+}
+
+/// Goal: what is stored into a page that a write has filled counts when the write may be done, not before. Method: another node has the right and stands still; a program
+/// writes, which waits, and another one of its node stores into the same page.
+#[test]
+fn a_store_into_what_a_waiting_write_has_filled_waits_as_well() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let [mut writer, mut storer, mut other] = [&a, &a, &b].map(|mount| Partner::start(&mount.root));
+    writer.must("create", &[json!("f"), json!("-".repeat(8192))]);
+    let fd = writer.must("open", &[json!("f"), json!("rw")]);
+    for partner in [&mut storer, &mut other] {
+        partner.must("map", &[json!("f"), json!(8192)]);
+    }
+    other.must("store", &[json!("f"), json!(100), json!("before")]);
+    std::thread::sleep(Duration::from_millis(100));
+    b.signal(Signal::STOP);
+    writer.tell("pwrite", &[fd, json!("w".repeat(4096)), json!(0)]);
+    std::thread::sleep(Duration::from_millis(100));
+    std::thread::scope(|scope| {
+        let stored = scope.spawn(|| storer.must("store", &[json!("f"), json!(100), json!("stored")]));
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(other.must("load", &[json!("f"), json!(100), json!(6)]), "before");
+        let waits = !stored.is_finished();
+        b.signal(Signal::CONT);
+        assert!(waits, "it was done while another node had the right");
+        stored.join().expect("it is done");
+    });
+    writer.answer().expect("written");
+    assert_eq!(other.must("load", &[json!("f"), json!(98), json!(10)]), "wwstoredww");
+    drop((writer, storer, other));
+    a.unmount(&lab);
+    b.unmount(&lab);
 }
