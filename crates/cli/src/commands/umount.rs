@@ -79,7 +79,7 @@ pub fn unmount(request: &Request) -> Result<(), Failure> {
     }
     match watch {
         Some(watch) => watch.finish(deadline, &mut progress),
-        None if !entry.source.exists() => Err(Failure::unable(format!(
+        None if entry.source.try_exists().is_ok_and(|is_there| !is_there) => Err(Failure::unable(format!(
             "{given}: unmounted, but its volume is no longer at {}: whether its node could flush all cannot be seen",
             entry.source.display()
         ))),
