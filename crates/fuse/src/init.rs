@@ -75,7 +75,8 @@ impl Config {
     ///
     /// Not in it, on purpose: WRITEBACK_CACHE (the kernel then ignores size and times of the
     /// server, and remote appends are overwritten), AUTO_INVAL_DATA (excluded by
-    /// EXPLICIT_INVAL_DATA), READDIRPLUS_AUTO (a LOOKUP per file after the first buffers),
+    /// EXPLICIT_INVAL_DATA), ASYNC_DIO (whoever answers a direct read would wait for the lock of the page that it was read into, which may
+    /// be one of this mount that is being written back, by a request that nobody else reads), READDIRPLUS_AUTO (a LOOKUP per file after the first buffers),
     /// ALLOW_IDMAP, PASSTHROUGH, OVER_IO_URING (that is [`Config::rings`]).
     pub const FLAGS_DEFAULT: InitFlags = InitFlags::ASYNC_READ
         .union(InitFlags::POSIX_LOCKS)
@@ -86,7 +87,6 @@ impl Config {
         .union(InitFlags::FLOCK_LOCKS)
         .union(InitFlags::HAS_IOCTL_DIR)
         .union(InitFlags::DO_READDIRPLUS)
-        .union(InitFlags::ASYNC_DIO)
         .union(InitFlags::NO_OPEN_SUPPORT)
         .union(InitFlags::PARALLEL_DIROPS)
         .union(InitFlags::POSIX_ACL)

@@ -120,6 +120,11 @@ impl NodeTable {
         }
     }
 
+    /// Whether it is held and was neither granted nor used since `before`.
+    pub fn is_unused_since(&self, resource: ResourceId, before: Micros) -> bool {
+        self.tokens.get(&resource).is_some_and(|token| token.used_at < before)
+    }
+
     /// When it was granted last.
     pub fn granted_at(&self, resource: ResourceId) -> Option<Micros> {
         self.tokens.get(&resource).map(|token| token.granted_at)

@@ -9,6 +9,7 @@ use meta::{Change, Cookie, Dirent, FileKind, FsError, Inode, InodeAttr, Key, Sto
 use types::{Encode, Ino, LockMode, Micros, NodeId, ResourceId};
 use wire::{Ahead, FetchWhat, FromMaster, Grant, GrantData, Listing, Want};
 
+use crate::prefetch::BYTES_MAX;
 use crate::state::{Master, Task};
 
 /// A glimpse on its way to the holder of a content.
@@ -113,9 +114,15 @@ impl Master {
             }
             (_, StoredInode::Directory { .. }) => self.acquire_directory(node, request, ino, task),
             (Want::Write { .. }, StoredInode::Covered { parent, .. }) => {
-                if self.table.mode(node, ResourceId::dir(parent)) == LockMode::Ex {
+                let resource = ResourceId::dir(parent);
+                if self.table.mode(node, resource) == LockMode::Ex {
                     // The node got EX since it asked.
                     self.answer(node, request, Vec::new());
+                } else if self.may_hold_alone(node, resource) && !self.is_contested(parent) {
+                    // Its writes need no tokens of the file's then, and nor do those of the next files.
+                    self.table.grant(node, resource, LockMode::Ex);
+                    let held = Grant { resource, mode: LockMode::Ex, data: GrantData::Held {} };
+                    self.answer(node, request, vec![held]);
                 } else {
                     self.split_for(node, request, ino);
                 }
@@ -184,7 +191,8 @@ impl Master {
             false => self.grant_directory(node, dir, mode, LISTING_BYTES)?,
         };
         let mut grants = vec![grant];
-        self.prefetch(node, dir, ahead_of(&task), &mut grants, bytes);
+        let bytes = self.prefetch(node, dir, ahead_of(&task), &mut grants, bytes);
+        self.bring_files(node, &mut grants, bytes, BYTES_MAX);
         self.answer(node, request, grants);
         self.table.settle(self.clock.now, resource);
         Ok(())
@@ -348,7 +356,9 @@ impl Master {
             self.wait_behind(resource, task);
             return Ok(());
         }
+        let next = ahead_of(&task).next;
         if !self.table.is_met(node, resource, need) {
+            self.ask_next(node, &next);
             self.wait_for(node, resource, need, task);
             return Ok(());
         }
@@ -361,11 +371,13 @@ impl Master {
             let since = self.clock.now;
             self.glimpses.insert(seq, Glimpse { node, request, ino, holder, since, inquiry: None });
             self.send(holder, FromMaster::Glimpse { seq, list: vec![ino] });
+            self.ask_next(node, &next);
             self.table.settle(self.clock.now, resource);
             return Ok(());
         }
         let mut grants = Vec::new();
         self.grant_attr(node, ino, attr.clone(), &mut grants);
+        self.bring_next(node, next, &mut grants);
         if self.table.exclusive_holder(file) == Some(node) {
             // It has newer content than there is here.
             self.answer(node, request, grants);
@@ -510,6 +522,6 @@ fn ahead_of(task: &Task) -> Ahead {
 /// Bytes of entries in one message, about: half a frame, as one entry may be large and others may come with it.
 pub(crate) const LISTING_BYTES: usize = 512 << 10;
 /// Of a grant beside record and entries.
-const GRANT_LEN_MAX: usize = 64;
+pub(crate) const GRANT_LEN_MAX: usize = 64;
 /// Entries of a directory in one message.
 pub(crate) const LISTING_ENTRIES: usize = 8192;

@@ -18,6 +18,7 @@ mod forgets;
 mod member;
 mod open;
 mod orphan;
+mod own_rights;
 mod prefetch;
 mod quota;
 mod record;

@@ -42,6 +42,8 @@ pub(crate) struct Member {
     pub results: BTreeSet<OpSeq>,
     /// Releases seen of it on its connection.
     pub releases_seen: u64,
+    /// Files whose rights its last removal of a run was to bring.
+    pub removals: usize,
     /// Revokes to be sent to it.
     pub revokes: Vec<(ResourceId, LockMode)>,
 }
@@ -162,6 +164,7 @@ impl Master {
             answered: BTreeSet::new(),
             results: BTreeSet::new(),
             releases_seen: 0,
+            removals: 0,
             revokes: Vec::new(),
         };
         self.members.insert(node, member);

@@ -14,12 +14,12 @@ use wire::{Ahead, FromMaster, Grant, GrantData};
 use crate::acquire::LISTING_BYTES;
 use crate::state::Master;
 
-/// What is asked back for a walk, by holder.
-type AskBack = BTreeMap<NodeId, Vec<(ResourceId, LockMode)>>;
+/// What is asked back for what may come, by holder.
+pub(crate) type AskBack = BTreeMap<NodeId, Vec<(ResourceId, LockMode)>>;
 
 impl Master {
     /// Adds grants of directories that a walk through `dir` will come to, and asks back what lies there and is
-    /// held by others: the next step of the walk finds it free. What `grants` has takes `taken` bytes already.
+    /// held by others: the next step of the walk finds it free. What `grants` has takes `taken` bytes already; returns what it takes then.
     pub(crate) fn prefetch(
         &mut self,
         node: NodeId,
@@ -27,12 +27,12 @@ impl Master {
         ahead: Ahead,
         grants: &mut Vec<Grant>,
         taken: usize,
-    ) {
+    ) -> usize {
         let window = window_of(&ahead);
-        let Some(first) = grants.first().filter(|_| window > 0) else { return };
+        let Some(first) = grants.first().filter(|_| window > 0) else { return taken };
         let mut bytes = taken;
         let mut ask = AskBack::new();
-        let mut route = Route::new(directories_of(first), ahead.dirs);
+        let mut route = Route::new(directories_of(first), ahead.next);
         let (mut brought, mut asked, mut seen) = (0, 0, 0);
         // Of directories that did not fit, and what was read of those that others hold.
         let (mut misfits, mut looked) = (0, 0);
@@ -74,6 +74,7 @@ impl Master {
         }
         log::debug!("walk of node {node}: D({dir}) brings {brought} more, {bytes} bytes; {asked} asked back");
         self.ask_back(ask);
+        bytes
     }
 
     /// A walk has come to a directory that another node holds in EX. What lies ahead and is held likewise is
@@ -85,7 +86,7 @@ impl Master {
         }
         let Ok((listing, mut looked)) = self.listing(dir, 0, LISTING_BYTES) else { return };
         let mut ask = AskBack::new();
-        let mut route = Route::new(directories_in(&listing), ahead.dirs);
+        let mut route = Route::new(directories_in(&listing), ahead.next);
         let (mut asked, mut seen) = (0, 0);
         while let Some((next, side)) = route.next() {
             seen += 1;
@@ -103,8 +104,8 @@ impl Master {
         self.ask_back(ask);
     }
 
-    /// Notes a directory that another node holds in EX; returns whether one does.
-    fn note_held(&self, node: NodeId, resource: ResourceId, ask: &mut AskBack) -> bool {
+    /// Notes what another node holds in EX; returns whether one does.
+    pub(crate) fn note_held(&self, node: NodeId, resource: ResourceId, ask: &mut AskBack) -> bool {
         let holder = self.table.exclusive_holder(resource).filter(|holder| *holder != node);
         if let Some(holder) = holder {
             ask.entry(holder).or_default().push((resource, LockMode::Pr));
@@ -120,7 +121,7 @@ impl Master {
         page.is_ok_and(|page| !page.more || page.entries.len() == self.listing_entries)
     }
 
-    fn ask_back(&mut self, ask: AskBack) {
+    pub(crate) fn ask_back(&mut self, ask: AskBack) {
         for (holder, list) in ask {
             self.send(holder, FromMaster::Revoke { list, speculative: true });
         }
@@ -192,7 +193,7 @@ fn directories_in(listing: &wire::Listing) -> Vec<Ino> {
 /// Directories that one grant brings along at most.
 const WINDOW_MAX: usize = 512;
 /// Bytes of the grants in one message, at most; what goes beyond it is one directory's record and one entry.
-const BYTES_MAX: usize = 896 << 10;
+pub(crate) const BYTES_MAX: usize = 896 << 10;
 /// Bytes of directories that are read only to see what lies below them, about, for one message.
 const LOOKED_MAX: usize = 16 << 20;
 /// Directories that do not fit after which nothing more is tried: each is read as far as there is room.

@@ -153,6 +153,7 @@ impl Master {
             self.grant_directories(node, op, &mut grants);
             self.grant_covering(node, &changes, &mut grants);
             self.grant_made(node, op, &changes, &mut grants);
+            self.grant_removals(node, op, &changes, &mut grants);
         }
         let changes = if told { Vec::new() } else { changes };
         let seen = self.releases_seen(node);
@@ -219,18 +220,22 @@ impl Master {
     /// The only reader of a directory gets it in EX with its first change of anything that the directory covers: the next runs there.
     fn grant_covering(&mut self, node: NodeId, changes: &[Change], grants: &mut Vec<Grant>) {
         for resource in changes.iter().filter_map(Change::resource) {
-            let may_keep_more = resource.kind == ResourceKind::Dir
-                && self.table.mode(node, resource) == LockMode::Pr
-                && !self.is_changing(resource)
-                && !self.table.is_wanted(resource)
-                && !self.table.is_shared(resource, node)
-                && !self.is_wanted_with_others(resource.ino)
-                && self.table.may_grant(node, resource, LockMode::Ex);
-            if may_keep_more {
+            if self.may_hold_alone(node, resource) {
                 self.table.grant(node, resource, LockMode::Ex);
                 grants.push(Grant { resource, mode: LockMode::Ex, data: GrantData::Held {} });
             }
         }
+    }
+
+    /// Whether a node that reads a directory is its only user, and may have it in EX.
+    pub(crate) fn may_hold_alone(&self, node: NodeId, resource: ResourceId) -> bool {
+        resource.kind == ResourceKind::Dir
+            && self.table.mode(node, resource) == LockMode::Pr
+            && !self.is_changing(resource)
+            && !self.table.is_wanted(resource)
+            && !self.table.is_shared(resource, node)
+            && !self.is_wanted_with_others(resource.ino)
+            && self.table.may_grant(node, resource, LockMode::Ex)
     }
 
     /// Tokens on what the operation made or split out: nobody else can know it yet.

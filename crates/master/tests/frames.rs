@@ -117,7 +117,7 @@ fn every_answer_to_a_walk_fits_a_frame() {
     let list = list.chain([(ResourceId::dir(Ino::ROOT), LockMode::Nl)]).collect();
     rig.tell(A, ToMaster::Release { list, open: Vec::new() });
     let (mut asked, mut granted, mut largest) = (vec![Ino::ROOT], std::collections::BTreeSet::new(), 0);
-    let ahead = wire::Ahead { window: 512, dirs: Vec::new() };
+    let ahead = wire::Ahead { window: 512, next: Vec::new() };
     let mut request = 0;
     while let Some(ino) = asked.pop() {
         if granted.contains(&ino) {

@@ -106,3 +106,47 @@ fn who_reports_a_file_to_be_open_and_reads_its_directory_is_told_of_the_split() 
         assert_eq!(is_told, !is_given_up, "{outputs:?}");
     }
 }
+
+/// Goal: who removes names gets the next files to itself, but for those that another node has open: whoever has one so removes it without asking. Method: of
+/// files with two names in one directory another node has every second one open, and has given up its rights to them.
+#[test]
+fn who_removes_names_is_given_no_file_that_another_has_open() {
+    let mut rig = Rig::new();
+    rig.join(A, NodeId(0));
+    rig.join(B, NodeId(0));
+    let files: Vec<Ino> = (50..70).map(Ino).collect();
+    let mut seq = 0;
+    let mut next = || {
+        seq += 1;
+        seq
+    };
+    for ino in &files {
+        ship(&mut rig, A, next(), make(*ino, format!("a{ino}").as_bytes(), FileKind::File, b""));
+        let link = Op::Link { ino: *ino, parent: Ino::ROOT, name: name(format!("b{ino}").as_bytes()) };
+        ship(&mut rig, A, next(), link);
+    }
+    let rights = |ino: Ino| [ResourceId::attr(ino), ResourceId::file(ino)].map(|right| (right, LockMode::Nl));
+    let list: Vec<_> = files.iter().flat_map(|ino| rights(*ino)).collect();
+    rig.tell(A, ToMaster::Release { list, open: Vec::new() });
+    let is_open = |ino: Ino| ino.0 % 2 == 0;
+    for ino in files.iter().copied().filter(|ino| is_open(*ino)) {
+        let (want, ahead) = (Want::Open { ino }, wire::Ahead::default());
+        rig.tell(B, ToMaster::Acquire { request: ino.0, want, ahead });
+        rig.tell(B, ToMaster::Release { list: rights(ino).to_vec(), open: Vec::new() });
+    }
+    let mut given = 0;
+    for ino in &files {
+        let (parent, removed) = (Ino::ROOT, name(format!("a{ino}").as_bytes()));
+        let unlink = Op::Unlink { parent, name: removed, open_here: false, bound: None };
+        let outputs = ship(&mut rig, A, next(), unlink);
+        let grants = outputs.iter().find_map(|output| match output {
+            Output::Send { peer: A, message: FromMaster::Shipped { grants, .. } } => Some(grants),
+            _ => None,
+        });
+        for grant in grants.expect("it is answered").iter().filter(|grant| grant.mode == LockMode::Ex) {
+            assert!(!is_open(grant.resource.ino), "{:?}", grant.resource);
+            given += 1;
+        }
+    }
+    assert!(given > 2, "{given} rights");
+}

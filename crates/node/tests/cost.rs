@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -205,6 +206,38 @@ fn walking_after_a_chmod_of_all_elsewhere_costs_less_than_a_message_for_ten_dire
     assert_eq!(walk(&b.path("tree")), inodes);
     let spent = messages(&b) - before;
     assert!(spent < 20, "{spent} messages for a walk of 201 directories");
+}
+
+/// Files with several links have tokens of their own. A walk through them brings those of many along; who removes their names is given the next ones'
+/// with one; and who walks through what is left asks for many again.
+#[test]
+fn files_with_several_links_are_walked_and_removed_many_at_a_time() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    for (maker, other, name) in [(&a, &b, "of-a"), (&b, &a, "of-b")] {
+        let (tree, copy) = (maker.path(name), maker.path(&format!("{name}-links")));
+        let inodes = make_tree(&tree, 20, 200);
+        let linked = Command::new("cp").arg("-al").arg(&tree).arg(&copy).status().unwrap();
+        assert!(linked.success());
+        quiet(maker);
+        let walked = |mounted: &Mounted, name: &str, most: u64| {
+            let before = messages(mounted);
+            assert_eq!(walk(&mounted.path(name)), inodes);
+            let spent = messages(mounted) - before;
+            assert!(spent <= most, "{spent} messages for {inodes} inodes of {name}");
+        };
+        walked(other, name, 100);
+        walked(other, name, 4);
+        walked(other, &format!("{name}-links"), 100);
+        walked(maker, name, 100);
+
+        let before = other.stat("operations_shipped_total");
+        fs::remove_dir_all(other.path(&format!("{name}-links"))).unwrap();
+        let shipped = other.stat("operations_shipped_total") - before;
+        assert!(shipped < inodes as u64 / 3, "{shipped} of {inodes} removals were shipped");
+        walked(maker, name, 400);
+        assert_eq!(fs::metadata(maker.path(name).join("g0/d0/f0")).unwrap().nlink(), 1);
+    }
 }
 
 /// The same with a few files in each directory, made by a node that is not the master and walked by a third; and by a

@@ -78,6 +78,7 @@ impl Core {
             Some(FileKind::Directory) => Want::Directory { ino },
             Some(_) | None => Want::Attr { ino },
         };
+        self.cache.file_walk.looked_up = Some((ino, (parent, cookie)));
         if let Some(inode) = self.glimpsed.of(ino) {
             return Ok((self.visible(ino, &inode), Keep::No));
         }
@@ -158,6 +159,9 @@ impl Core {
             }
         }
         self.note_entry_told(&attr);
+        if place == Place::Own && attr.kind != FileKind::Directory {
+            self.cache.seen_at.entry(attr.ino).or_default().note((parent, cookie));
+        }
         let known = self.known.note(attr.ino);
         known.count_lookup();
         known.set_place(place);
@@ -217,6 +221,7 @@ impl Core {
             self.pages.forget(ino);
             self.cache.atimes.noted.remove(&ino);
             self.cache.learnt.remove(&ino);
+            self.cache.seen_at.remove(&ino);
             self.gone.forget(ino);
         }
     }

@@ -245,6 +245,10 @@ pub struct Cache {
     pub trim_due: Micros,
     /// The walk that goes through it.
     pub walk: crate::walk::Walk,
+    /// The walk that goes through files which no directory covers.
+    pub file_walk: crate::onlookers::FileWalk,
+    /// Where the kernel was told of such files last. Of those that it knows.
+    pub seen_at: FxHashMap<Ino, crate::onlookers::Seen>,
     /// What was asked for last before the walk had come there.
     pub walk_asked: Option<wire::Want>,
     /// Inodes whose entry was taken away or given to another since they were last asked for, and where it was.

@@ -40,9 +40,8 @@ impl Core {
             self.send_batch(false);
             let ahead = match want {
                 Want::Directory { ino } => self.look_ahead(ino),
-                Want::Attr { .. } | Want::Read { .. } | Want::Write { .. } | Want::Open { .. } => {
-                    Ahead::default()
-                }
+                Want::Attr { ino } => self.look_ahead_of_file(ino),
+                Want::Read { .. } | Want::Write { .. } | Want::Open { .. } => Ahead::default(),
             };
             self.send(ToMaster::Acquire { request, want, ahead });
         }

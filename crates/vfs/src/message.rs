@@ -8,7 +8,9 @@ use crate::cache::Place;
 use crate::core::{Core, Link};
 use crate::jobs::Purpose;
 use crate::namespace::{Shipped, names_given};
+use crate::onlookers::GLIMPSED_IDLE;
 use crate::outputs::{Clock, Invalidation, Output};
+use crate::revoke::Cause;
 use crate::wait::{Ship, WaitKey};
 
 impl Core {
@@ -61,6 +63,14 @@ impl Core {
                 self.on_forget(seq, changes, removed);
             }
             FromMaster::Glimpse { seq, list } => {
+                // Looked at once, it will be looked at again.
+                let mut is_shared = false;
+                for ino in &list {
+                    is_shared |= self.share_idle(*ino, GLIMPSED_IDLE);
+                }
+                if is_shared {
+                    self.send_released();
+                }
                 let contents: Vec<_> =
                     list.iter().filter_map(|ino| Some((*ino, self.glimpse_content(*ino)?))).collect();
                 // What was made here may be in the log yet, also that of which the content is told.
@@ -113,7 +123,8 @@ impl Core {
     }
 
     fn on_revoke(&mut self, list: Vec<(ResourceId, LockMode)>, speculative: bool) {
-        if list.len() >= FLUSH_ALL_FROM && !self.live.is_empty() {
+        let held_alone = list.iter().filter(|(resource, _)| self.tokens.held(*resource) == LockMode::Ex);
+        if !self.live.is_empty() && held_alone.take(FLUSH_ALL_FROM).count() == FLUSH_ALL_FROM {
             // One sync for all that is asked back, not one for each directory.
             self.flush_all();
         }
@@ -121,13 +132,10 @@ impl Core {
         for (resource, to) in list {
             self.cache.sole_orphans.remove(&resource.ino);
             if speculative {
-                let is_used = self
-                    .cache
-                    .dirs
-                    .get(&resource.ino)
-                    .is_some_and(|d| self.clock.now.since(d.used_at) < SPECULATION_IDLE);
-                if !is_used && let Some(revocation) = self.tokens.start_release(resource, to) {
-                    self.start_release(revocation);
+                if !self.is_in_use(resource)
+                    && let Some(revocation) = self.tokens.start_release(resource, to)
+                {
+                    self.start_release_for(revocation, Cause::Asked);
                 }
                 continue;
             }
@@ -349,8 +357,6 @@ fn worded(reason: String) -> String {
 
 /// Resources asked back at once from which everything is flushed first.
 const FLUSH_ALL_FROM: usize = 4;
-/// A token unused for this long is given back for a walk that may come.
-const SPECULATION_IDLE: types::Micros = types::Micros::from_millis(20);
 
 /// Segments in one answer; a node asks for far fewer.
 const RESERVED_SEGMENTS_MAX: u32 = 1024;

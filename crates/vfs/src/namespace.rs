@@ -316,10 +316,25 @@ impl Core {
         };
         self.have_content_logged(Some(ino).filter(|_| is_apart), progress)?;
         self.flush_before_naming(&[ino], progress)?;
+        if progress.linked.is_none() {
+            let (attr, _) = self.attr_of(ino, progress)?;
+            progress.linked = Some(Box::new(attr));
+        }
         let op = Op::Link { ino, parent, name: name.clone() };
         self.run_op(&op, OperationKind::Link, progress)?;
+        let made = match progress.is_gone {
+            true => Err(FsError::Stale.into()),
+            false => self.made_entry(parent, &name, ino, progress),
+        };
+        let entry = match (made, &progress.linked) {
+            (Err(Step::Done(Reply::Error(FsError::Stale))), Some(attr)) => {
+                let attr = Attr { nlink: 0, ..**attr };
+                self.gone_entry(attr)
+            }
+            (made, _) => made?,
+        };
         // The kernel takes the attributes with it whatever was taken back meanwhile, so it is to ask for them again.
-        let entry = Entry { keep_attr: Keep::No, ..self.made_entry(parent, &name, ino, progress)? };
+        let entry = Entry { keep_attr: Keep::No, ..entry };
         self.finish_dir(Reply::Entry(entry), progress)
     }
 
@@ -397,8 +412,12 @@ impl Core {
             ctime: now,
             btime: now,
         };
+        self.gone_entry(attr)
+    }
+
+    fn gone_entry(&mut self, attr: Attr) -> Entry {
         self.note_entry_told(&attr);
-        let known = self.known.note(new.ino);
+        let known = self.known.note(attr.ino);
         known.count_lookup();
         known.set_place(Place::Own);
         Entry { attr, keep_name: Keep::No, keep_attr: Keep::No }
@@ -757,6 +776,11 @@ impl Core {
 
     pub(crate) fn set_place(&mut self, ino: Ino, place: Place) {
         if let Some(known) = self.known.get_mut(&ino) {
+            if place == Place::Own
+                && let Place::Covered(dir, cookie) = known.place()
+            {
+                self.cache.seen_at.entry(ino).or_default().note((dir, cookie));
+            }
             known.set_place(place);
         }
     }

@@ -126,6 +126,13 @@ impl Core {
     pub(crate) fn start_release_for(&mut self, revocation: Revocation, cause: Cause) {
         let Revocation { resource, from, mut to } = revocation;
         let ino = resource.ino;
+        if cause == Cause::Asked
+            && resource.kind == ResourceKind::Dir
+            && (from, to) == (LockMode::Ex, LockMode::Pr)
+        {
+            // Before the directory's own: whoever gets that finds them free.
+            self.share_children(ino);
+        }
         let has_writers = self.known.get(&ino).is_some_and(|k| k.is_written());
         if resource.kind == ResourceKind::File && has_writers {
             // A mapping could store to a page without asking: EX or no page at all.

@@ -5,7 +5,7 @@ use obs::OperationKind;
 use types::{Account, BatchSeq, Credit, Ino, Micros, OpSeq, ResourceId};
 use wire::{ByteLock, FetchWhat, Want};
 
-use crate::request::{Reply, Request, RequestId, Reread, Shield};
+use crate::request::{Attr, Reply, Request, RequestId, Reread, Shield};
 
 /// What a parked request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +135,8 @@ pub struct Progress {
     pub met_since: Option<Micros>,
     /// Whether what it made is not to be found any more.
     pub is_gone: bool,
+    /// What is to be given another name, as it was before.
+    pub linked: Option<Box<Attr>>,
     /// The directory that the kernel takes for removed when it is done, as far as that was known when it came; or 0.
     pub meant: Ino,
     /// Whether the name of what it made was seen to be another's.
@@ -208,6 +210,7 @@ impl Progress {
             stale_ino: (None, 0),
             met_since: None,
             is_gone: false,
+            linked: None,
             meant: Ino(0),
             lost_name: false,
             lock: None,
@@ -223,7 +226,8 @@ impl Progress {
 
     /// Whether `request` asks for something to be made, and the master has made it.
     pub fn has_made(&self, request: &Request) -> bool {
-        matches!(request, Request::Make { .. }) && matches!(self.ship, Some(Ship::Answered(Ok(_))))
+        let makes = matches!(request, Request::Make { .. } | Request::Link { .. });
+        makes && matches!(self.ship, Some(Ship::Answered(Ok(_))))
     }
 }
 

@@ -89,9 +89,9 @@ impl Core {
         let room = u32::try_from(self.tokens.share() / 8).unwrap_or(u32::MAX);
         let window = self.cache.walk.step(knows_parent).min(room);
         self.cache.walk.come_to(dir, &self.cache.parents);
-        let dirs = if window == 0 { Vec::new() } else { self.directories_ahead(dir, 2 * window as usize) };
-        log::debug!("walk: to D({dir}), window {window}, {} directories ahead", dirs.len());
-        Ahead { window, dirs }
+        let next = if window == 0 { Vec::new() } else { self.directories_ahead(dir, 2 * window as usize) };
+        log::debug!("walk: to D({dir}), window {window}, {} directories ahead", next.len());
+        Ahead { window, next }
     }
 
     /// Notes what an answer brought along.

@@ -317,16 +317,18 @@ impl Want {
     }
 }
 
-/// Where a walk is going: directories that the sender is likely to ask for soon. A hint; nothing depends on it.
+/// Where a walk is going: what the sender is likely to ask for soon. A hint; nothing depends on it.
+///
+/// Beside a [`Want::Directory`] these are directories, beside a [`Want::Attr`] files that no directory covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
-    /// How many directories to bring along, these and those under them; 0 if there is no walk.
+    /// How many to bring along, these and, of directories, those under them; 0 if there is no walk.
     pub window: u32,
-    /// Directories without a token here, in the order in which the walk will come to them.
-    pub dirs: Vec<Ino>,
+    /// What is without a token here, in the order in which the walk will come to it.
+    pub next: Vec<Ino>,
 }
 
-codec_struct!(Ahead { window, dirs });
+codec_struct!(Ahead { window, next });
 
 /// A record that grants do not carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -195,6 +195,32 @@ fn a_store_into_what_a_waiting_write_has_filled_waits_as_well() {
     writer.answer().expect("written");
     assert_eq!(other.must("load", &[json!("f"), json!(98), json!(10)]), "wwstoredww");
     drop((writer, storer, other));
+    a.unmount(&lab);
+    b.unmount(&lab);
+}
+
+/// Goal: a direct read into a mapping of the same mount keeps nobody waiting. Whoever ended it for the kernel would wait for the page that was read into, and
+/// that for being written back by who ends it. Method: the file of the mapping is written directly on its mount, or read on another, meanwhile.
+#[test]
+fn a_direct_read_into_a_mapping_keeps_nobody_waiting() {
+    let Some(mut lab) = Lab::new() else { return };
+    lab.patience = Duration::from_secs(30);
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    for (number, (other, how)) in [(&a, "rw direct"), (&b, "rw")].into_iter().enumerate() {
+        let (into, from) = (format!("into{number}"), format!("from{number}"));
+        let [mut reader, mut visitor] = [&a, other].map(|mount| Partner::start(&mount.root));
+        for name in [&into, &from] {
+            reader.must("create", &[json!(name), json!("-".repeat(4096))]);
+        }
+        reader.must("map", &[json!(into), json!(4096)]);
+        let fd = reader.must("open", &[json!(from), json!("rw direct")]);
+        let visited = visitor.must("open", &[json!(into), json!(how)]);
+        reader.tell("read_into", &[fd, json!(into), json!(10_000)]);
+        let begun = Instant::now();
+        visitor.must("visit", &[visited, json!(2_000), json!(number == 0)]);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{how}: {:?}", begun.elapsed());
+        reader.answer().expect("read");
+    }
     a.unmount(&lab);
     b.unmount(&lab);
 }

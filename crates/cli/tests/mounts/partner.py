@@ -158,6 +158,19 @@ class Orders:
     def unmap(name):
         mapped.pop(name).close()
 
+    def read_into(fd, name, rounds):
+        """Reads the file's beginning into what is mapped of another, again and again."""
+        for _ in range(rounds):
+            os.preadv(fd, [memoryview(mapped[name])[:512]], 0)
+
+    def visit(fd, rounds, writes):
+        """Reads the file's beginning, or writes it, again and again."""
+        for number in range(rounds):
+            if writes:
+                os.pwrite(fd, b"%03d!" % (number % 1000) * 128, 0)
+            else:
+                os.pread(fd, 100, 0)
+
     def load(name, offset, size):
         return mapped[name][offset:offset + size].decode("latin-1")
 

@@ -93,7 +93,7 @@ fn use_it(records: &[(&[u8], &[u8])], changed: &[(&[u8], &[u8])]) -> String {
                 request += 1;
                 world.say(
                     node,
-                    ToMaster::Acquire { request, want, ahead: Ahead { window: 8, dirs: vec![ino] } },
+                    ToMaster::Acquire { request, want, ahead: Ahead { window: 8, next: vec![ino] } },
                 );
             }
             for what in [

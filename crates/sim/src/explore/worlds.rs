@@ -162,6 +162,15 @@ fn plots() -> Vec<Plot> {
             vec![vec![Lookup(D, "a"), Link(E, "l"), Stat], vec![Unlink(D, "a")], vec![List(E), List(D)]],
             deaths(),
         ),
+        (
+            "links-removed",
+            vec![
+                vec![Lookup(D, "a"), Link(E, "l"), Lookup(D, "b"), Link(E, "m"), Stat],
+                vec![Unlink(D, "a"), Unlink(D, "b"), Unlink(E, "l"), Unlink(E, "m")],
+                vec![List(E), Lookup(E, "m"), OpenToRead, Read, Read, Close],
+            ],
+            deaths(),
+        ),
         ("rmdir-create", vec![vec![Rmdir(E, "s")], vec![Create(S, "x"), Close]], deaths()),
         (
             "chmod-stat",
