@@ -281,7 +281,7 @@ impl Core {
             self.send(ToMaster::Closed { ino });
         }
         if self.cache.owns.contains_key(&ino) {
-            self.linger.put(ino, self.clock.now + self.config.linger);
+            self.linger.insert((self.clock.now + self.config.linger, ino));
         }
         if lookups == 0 {
             self.forget(ino, 0);
@@ -377,14 +377,18 @@ impl Core {
     /// Tokens of files that were closed a while ago are given back, so that their directory covers them again, or
     /// orphans of others have their content.
     pub(crate) fn release_lingering(&mut self) {
-        while let Some(ino) = self.linger.take_due(self.clock.now) {
+        while let Some(&(due, ino)) = self.linger.first() {
+            if due > self.clock.now {
+                return;
+            }
+            self.linger.pop_first();
             if self.known.get(&ino).is_some_and(|k| k.is_open()) {
                 continue;
             }
             self.stage_before_release(ino);
             if self.unstored(ino) == Some(FsError::NoSpace) {
                 // Nobody else wants it, so it is not given up.
-                self.linger.put(ino, self.clock.now + LINGER_WITHOUT_ROOM);
+                self.linger.insert((self.clock.now + LINGER_WITHOUT_ROOM, ino));
                 continue;
             }
             let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());

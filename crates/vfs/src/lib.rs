@@ -32,7 +32,6 @@ mod known;
 mod lapse;
 mod late;
 mod lately;
-mod linger;
 mod live;
 mod loaded;
 mod lockop;

@@ -123,7 +123,9 @@ impl Core {
     }
 
     fn on_revoke(&mut self, list: Vec<(ResourceId, LockMode)>, speculative: bool) {
-        let held_alone = list.iter().filter(|(resource, _)| self.tokens.held(*resource) == LockMode::Ex);
+        let held_alone = list.iter().filter(|(resource, _)| {
+            self.tokens.held(*resource) == LockMode::Ex && !(speculative && self.is_in_use(*resource))
+        });
         if !self.live.is_empty() && held_alone.take(FLUSH_ALL_FROM).count() == FLUSH_ALL_FROM {
             // One sync for all that is asked back, not one for each directory.
             self.flush_all();

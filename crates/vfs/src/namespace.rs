@@ -308,17 +308,9 @@ impl Core {
             // The kernel counts the link itself, and drops answers that came before.
             known.judged.stir(self.clock.now);
         }
-        self.need_place(ino)?;
-        // What a directory covered that was given back since may have tokens of its own by now.
-        let is_apart = match self.place(ino) {
-            Place::Covered(dir, _) => !self.cache.dirs.contains_key(&dir),
-            Place::Own | Place::Unknown => true,
-        };
-        self.have_content_logged(Some(ino).filter(|_| is_apart), progress)?;
-        self.flush_before_naming(&[ino], progress)?;
-        if progress.linked.is_none() {
-            let (attr, _) = self.attr_of(ino, progress)?;
-            progress.linked = Some(Box::new(attr));
+        // Afterwards it may be gone, with all its names.
+        if progress.ship.is_none() {
+            self.prepare_link(ino, progress)?;
         }
         let op = Op::Link { ino, parent, name: name.clone() };
         self.run_op(&op, OperationKind::Link, progress)?;

@@ -10,6 +10,23 @@ use crate::request::Request;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 impl Core {
+    /// What is known before an inode is given another name.
+    pub(crate) fn prepare_link(&mut self, ino: Ino, progress: &mut Progress) -> Try<()> {
+        self.need_place(ino)?;
+        // What a directory covered that was given back since may have tokens of its own by now.
+        let is_apart = match self.place(ino) {
+            Place::Covered(dir, _) => !self.cache.dirs.contains_key(&dir),
+            Place::Own | Place::Unknown => true,
+        };
+        self.have_content_logged(Some(ino).filter(|_| is_apart), progress)?;
+        self.flush_before_naming(&[ino], progress)?;
+        if progress.linked.is_none() {
+            let (attr, _) = self.attr_of(ino, progress)?;
+            progress.linked = Some(Box::new(attr));
+        }
+        Ok(())
+    }
+
     /// Whoever else has changed the content of a file that is given a name logs that first. It is asked for here, before anything of the rename
     /// or link is under way that others may have to wait for: two that wait for each other's files would wait for ever. What is written after that is
     /// written beside the call.

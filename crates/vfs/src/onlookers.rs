@@ -41,12 +41,19 @@ impl Core {
     pub(crate) fn share_children(&mut self, dir: Ino) {
         let Some(cached) = self.cache.dirs.get(&dir) else { return };
         // A large directory is not gone through for a few files.
-        if cached.entries.len() > self.cache.owns.len().saturating_mul(ENTRIES_FOR_ONE) {
+        if cached.entries.len() > self.cache.owns.len().saturating_mul(ENTRIES_FOR_ONE).min(ENTRIES_MAX) {
             return;
         }
         let children = cached.entries.values().map(|entry| &entry.dirent);
-        let files: Vec<Ino> =
-            children.filter(|child| is_uncovered_file(child)).map(|child| child.ino).collect();
+        let is_held =
+            |ino: &Ino| rights_to(*ino).iter().any(|right| self.tokens.held(*right) == LockMode::Ex);
+        let files = children.filter(|child| is_uncovered_file(child)).map(|child| child.ino).filter(is_held);
+        let files: Vec<Ino> = files.filter(|ino| self.is_idle(*ino, CHILD_IDLE)).take(SHARED_MAX).collect();
+        let newer: Vec<Ino> = files.iter().copied().filter(|ino| self.live.contains_key(ino)).collect();
+        if !newer.is_empty() {
+            // One sync for all, which each finds under way.
+            self.flush(&newer);
+        }
         for ino in files {
             self.share_idle(ino, CHILD_IDLE);
         }
@@ -58,8 +65,7 @@ impl Core {
             return false;
         }
         let mut is_shared = false;
-        // The content first: who is granted the attributes is told of the content as well.
-        for resource in [ResourceId::file(ino), ResourceId::attr(ino)] {
+        for resource in rights_to(ino) {
             if let Some(revocation) = self.tokens.start_release(resource, LockMode::Pr) {
                 self.start_release_for(revocation, Cause::Other);
                 is_shared = true;
@@ -122,13 +128,20 @@ impl Core {
 
     fn is_idle(&self, ino: Ino, idle: Micros) -> bool {
         let is_written = self.known.get(&ino).is_some_and(|known| known.is_written());
+        // What is in memory only may find no room, and would be given up for somebody who only looks.
+        let is_stored = self.live.get(&ino).is_none_or(|live| !live.failed && live.dirty_bytes() == 0);
         let before = Micros(self.clock.now.0.saturating_sub(idle.0));
-        let rights = [ResourceId::file(ino), ResourceId::attr(ino)];
-        let mut held = rights.into_iter().filter(|right| self.tokens.held(*right) != LockMode::Nl);
+        let mut held = rights_to(ino).into_iter().filter(|right| self.tokens.held(*right) != LockMode::Nl);
         !is_written
+            && is_stored
             && !self.frozen.contains_key(&ino)
             && held.all(|right| self.tokens.is_unused_since(right, before))
     }
+}
+
+/// The content first: who is granted the attributes is told of the content as well.
+fn rights_to(ino: Ino) -> [ResourceId; 2] {
+    [ResourceId::file(ino), ResourceId::attr(ino)]
 }
 
 fn is_uncovered_file(child: &Dirent) -> bool {
@@ -146,3 +159,7 @@ const CHILD_IDLE: Micros = Micros::from_millis(20);
 pub(crate) const GLIMPSED_IDLE: Micros = Micros::from_millis(300);
 /// Entries that are looked at for each file with tokens of its own.
 const ENTRIES_FOR_ONE: usize = 64;
+/// And at most, with the core locked.
+const ENTRIES_MAX: usize = 32_768;
+/// Files that go down with their directory, at most: as many as whoever gets that is granted with it.
+const SHARED_MAX: usize = 2048;

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{CLOCK, change_master, create, member, root_grant};
-use meta::{Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode, OpReply};
-use types::{Ino, LockMode, Name};
+use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, FsError, Inode, OpReply};
+use types::{Ino, LockMode, Name, ResourceId};
 use vfs::{Core, Keep, MakeSpec, Output, Reply, Request, RequestId};
 use wire::{FromMaster, Grant, GrantData, ReassertPart, ToMaster, Want};
 
@@ -148,6 +148,62 @@ fn made_and_lost(is_there: bool) {
     let attr = entry.attr;
     let (mode, uid) = if is_there { (0o644, 0) } else { (0o640, 3) };
     assert_eq!((Some(attr.ino), attr.kind, attr.mode, attr.uid), (made, FileKind::Fifo, mode, uid));
+}
+
+/// Goal: a link that was made was made, though another node has removed all names of the file before its process is told. Method: the master has made it, and
+/// says that the file is gone before it answers; whoever asks for that is told so.
+#[test]
+fn a_link_to_what_is_removed_at_once_was_made() {
+    let mut core = member();
+    let link = Request::Link { ino: OTHER, parent: Ino::ROOT, name: b"l"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(1), link).is_none());
+    let (mut is_made, mut answered, mut asked) = (false, None, 0);
+    // A grant from before a release was heard of counts for nothing.
+    let mut seen = 0;
+    while let Some(output) = core.poll_output() {
+        let answer = match output {
+            Output::Send(ToMaster::Acquire { request, want: Want::Directory { ino: Ino::ROOT }, .. }) => {
+                let grants = vec![root_with(b"f", OTHER)];
+                FromMaster::Acquired { request, error: None, grants, seen, glimpse: None }
+            }
+            Output::Send(ToMaster::Ship { seq, op: meta::Op::Link { .. }, .. }) => {
+                is_made = true;
+                let gone = Change::DeleteInode { ino: OTHER, parent: Ino(0), kind: FileKind::File };
+                let forget = FromMaster::Forget { seq: 1, changes: vec![gone], removed: Vec::new() };
+                core.handle_message(CLOCK, forget);
+                let result = Ok(OpReply::Inode { ino: OTHER });
+                FromMaster::Shipped { seq, result, changes: Vec::new(), grants: Vec::new(), seen }
+            }
+            Output::Send(ToMaster::Acquire { request, .. }) => {
+                asked += 1;
+                assert!(asked < 20, "asked for ever");
+                let (attr, content) = (common::attr(FileKind::File), common::content(7));
+                let data = [GrantData::Attr { attr }, GrantData::Content { content }];
+                let rights = [ResourceId::attr(OTHER), ResourceId::file(OTHER)].into_iter().zip(data);
+                let grants = rights.map(|(resource, data)| Grant { resource, mode: LockMode::Pr, data });
+                let grants = grants.filter(|_| !is_made).collect();
+                let error = Some(FsError::Stale).filter(|_| is_made);
+                FromMaster::Acquired { request, error, grants, seen, glimpse: None }
+            }
+            Output::Send(ToMaster::Release { .. }) => {
+                seen += 1;
+                continue;
+            }
+            Output::Invalidate { job, .. } => {
+                core.invalidated(CLOCK, job);
+                continue;
+            }
+            Output::Reply(_, reply) => {
+                answered = Some(reply);
+                continue;
+            }
+            _ => continue,
+        };
+        core.handle_message(CLOCK, answer);
+    }
+    let Some(Reply::Entry(entry)) = answered else { panic!("answered {answered:?}") };
+    assert_eq!((entry.attr.ino, entry.attr.kind, entry.attr.nlink), (OTHER, FileKind::File, 0));
+    assert_eq!((entry.attr.size, entry.keep_attr), (7, Keep::No));
 }
 
 /// Goal: what was made is told to its maker wherever another node has moved it by then, and he asks for its attributes no more often than once. Method:
