@@ -145,7 +145,8 @@ impl CatchUp {
     /// for another node. Nor is it given one while it `may_fill` pages for a write, but under the lock of the file.
     ///
     /// Of a directory that has no name in the kernel any more it looks one up, under the lock of its parent. That may be held by who waits
-    /// for the very answer: so this is done on a thread of its own, and not waited for for long.
+    /// for the very answer: so this is done on a thread of its own, and not waited for for long. Who is judged next, without a question in
+    /// between, holds no such lock (linux:fs/fuse/dir.c, `fuse_permission`, asks of a directory that has a name).
     pub fn bring(
         self: &Arc<Self>,
         of: Outdated,
@@ -159,7 +160,8 @@ impl CatchUp {
         }
         let this = Arc::clone(self);
         let begun = apart("look", move || this.looking(of, || this.look_and_ask(of, is_current, may_fill)));
-        match begun.map(|brought| brought.recv_timeout(DIRECTORY_TAKES)) {
+        let patience = if of.asker == Asker::Judged { PATIENCE } else { DIRECTORY_TAKES };
+        match begun.map(|brought| brought.recv_timeout(patience)) {
             Some(Ok(Some(seen))) => Brought::To(seen),
             Some(Ok(None)) | None => Brought::Not,
             Some(Err(_)) => {
@@ -227,7 +229,12 @@ impl CatchUp {
                 if of.end && of.told.is_some() {
                     self.wait_while(deadline, |asking| asking.is_of(of.ino) && asking.how == How::Free);
                 }
-                return Some(has);
+                // What was answered earlier, and is taken in only now, may be older.
+                let is_awaited = |asking: &Asking| of.permissions && asking.is_on_its_way_to(of.ino);
+                if !self.is_any(is_awaited) || !self.wait_while(deadline, is_awaited) {
+                    return Some(has);
+                }
+                continue;
             }
             if let Some(how) = self.next_question(of) {
                 if how == How::Free && of.end && may_fill() && !holds_lock(of.asker) {
@@ -347,6 +354,10 @@ impl CatchUp {
         of_it.all(|asking| asking.is_stuck()).then_some(How::Free)
     }
 
+    fn is_any(&self, is_it: impl Fn(&Asking) -> bool) -> bool {
+        self.running.lock().iter().any(is_it)
+    }
+
     /// False if it takes too long.
     fn wait_while(&self, deadline: Instant, goes_on: impl Fn(&Asking) -> bool) -> bool {
         let mut running = self.running.lock();
@@ -424,6 +435,11 @@ impl Asking {
         self.of.ino == ino && self.stage != Stage::Refused && self.how != How::Look
     }
 
+    /// Whether the kernel has an answer for `ino` that it takes however late.
+    fn is_on_its_way_to(&self, ino: Ino) -> bool {
+        self.of.ino == ino && self.stage == Stage::Answered && self.how == How::Locked
+    }
+
     /// Whether it will not have the end lowered before something else happens: somebody holds the lock of the file for longer,
     /// or the kernel took the end, waits for a READ of the page in which it lies, which may be the one that waits for this, and its end was moved on since.
     fn is_stuck(&self) -> bool {
@@ -450,7 +466,7 @@ pub enum Brought {
 /// Whether who waits for an answer holds the lock of the file meanwhile.
 pub(crate) fn holds_lock(asker: Asker) -> bool {
     match asker {
-        Asker::Other => false,
+        Asker::Other | Asker::Judged => false,
         Asker::Holder => true,
         // Who is not in sight may be told where to write by this.
         Asker::Thread(thread) => in_call(thread, linux::SEEKING_CALLS) != InCall::Other,

@@ -20,6 +20,7 @@ use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
 use crate::jobs::{InvalidateJob, Jobs};
 use crate::known::{Known, KnownTable};
+use crate::linger::Linger;
 use crate::live::Live;
 use crate::lockop::LockCall;
 use crate::log::WriteLog;
@@ -145,7 +146,7 @@ pub struct Core {
     pub(crate) unjudged: Vec<(u64, SyncOutcome)>,
     /// Names to be taken back once more, when answers on their way have arrived.
     pub(crate) names_again: VecDeque<(Micros, Vec<Invalidation>)>,
-    pub(crate) linger: BTreeSet<(Micros, Ino)>,
+    pub(crate) linger: Linger,
     pub(crate) holds: crate::holds::Holds,
     pub(crate) pins: BTreeMap<u64, Ino>,
     pub(crate) elsewhere: Elsewhere,
@@ -313,7 +314,7 @@ impl Core {
             gathering: None,
             unjudged: Vec::new(),
             names_again: VecDeque::new(),
-            linger: BTreeSet::new(),
+            linger: Linger::default(),
             holds: crate::holds::Holds::default(),
             pins: BTreeMap::new(),
             elsewhere: Elsewhere::default(),
@@ -426,7 +427,7 @@ impl Core {
     /// When [`Core::handle_timeout`] is next needed.
     pub fn poll_timeout(&self) -> Micros {
         let revocation = self.tokens.next_revocation().unwrap_or(Micros::NEVER);
-        let linger = self.linger.first().map_or(Micros::NEVER, |(due, _)| *due);
+        let linger = self.linger.due();
         let ping = match self.link {
             Link::Up => self.ping_due(),
             Link::Down | Link::Ending | Link::Lost => Micros::NEVER,

@@ -66,6 +66,8 @@ pub struct Outdated {
 pub enum Asker {
     /// Somebody who does not hold the lock of the file.
     Other,
+    /// Somebody who does not either, and whom the kernel may judge by what it has then, without another question.
+    Judged,
     /// Somebody who holds it until he has the answer.
     Holder,
     /// A thread that asks by an open file, and holds it if it is in lseek(2), not if it reads past the end.
@@ -135,7 +137,7 @@ impl Bounds {
         let is_done = |moving: &Moving| match asker {
             Asker::Holder => true,
             Asker::Thread(thread) => thread != 0 && thread == moving.thread,
-            Asker::Other => false,
+            Asker::Other | Asker::Judged => false,
         };
         self.moving.filter(is_done).map_or(self.sure, |moving| self.sure.max(moving.end))
     }

@@ -281,7 +281,7 @@ impl Core {
             self.send(ToMaster::Closed { ino });
         }
         if self.cache.owns.contains_key(&ino) {
-            self.linger.insert((self.clock.now + self.config.linger, ino));
+            self.linger.put(ino, self.clock.now + self.config.linger);
         }
         if lookups == 0 {
             self.forget(ino, 0);
@@ -377,18 +377,14 @@ impl Core {
     /// Tokens of files that were closed a while ago are given back, so that their directory covers them again, or
     /// orphans of others have their content.
     pub(crate) fn release_lingering(&mut self) {
-        while let Some(&(due, ino)) = self.linger.first() {
-            if due > self.clock.now {
-                return;
-            }
-            self.linger.pop_first();
+        while let Some(ino) = self.linger.take_due(self.clock.now) {
             if self.known.get(&ino).is_some_and(|k| k.is_open()) {
                 continue;
             }
             self.stage_before_release(ino);
             if self.unstored(ino) == Some(FsError::NoSpace) {
                 // Nobody else wants it, so it is not given up.
-                self.linger.insert((self.clock.now + LINGER_WITHOUT_ROOM, ino));
+                self.linger.put(ino, self.clock.now + LINGER_WITHOUT_ROOM);
                 continue;
             }
             let own = self.cache.owns.get(&ino).and_then(|own| own.attr.as_ref());

@@ -32,6 +32,7 @@ mod known;
 mod lapse;
 mod late;
 mod lately;
+mod linger;
 mod live;
 mod loaded;
 mod lockop;

@@ -54,6 +54,7 @@ pub(super) fn note_answer<D: Driver>(
             let asker = match call.kind() {
                 FuseKind::Link => Asker::Holder,
                 _ if call.is_by_handle => Asker::Thread(call.pid()),
+                FuseKind::Getattr => Asker::Judged,
                 _ => Asker::Other,
             };
             let outdated = core.outdated(reply).map(|of| Outdated { asker, ..of });
