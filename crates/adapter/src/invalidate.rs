@@ -9,7 +9,8 @@
 //! 2. When a name has not been taken back within [`Config::patience`], the epoch is raised: every name that
 //!    the kernel has runs out, and answers in flight with them. All names of all jobs submitted before are
 //!    then done. The rest of the stuck job is taken over by another thread, so that it is reported without
-//!    waiting for the stuck call; the stuck thread finds nothing left to do.
+//!    waiting for the stuck call; the stuck thread finds nothing left to do. A thread that runs, or waits for a processor only, is not
+//!    stuck: an epoch costs the kernel all names, and the next walk of a tree twice its time.
 //! 3. Calls that may block (names, pages) leave at least one thread free. A job that cannot make its call
 //!    for that reason is held up until a call returns, or until all of them are found to be stuck and the epoch
 //!    is raised for it. Other jobs pass it.
@@ -21,6 +22,7 @@
 mod drops;
 mod kernel;
 mod lulls;
+mod starved;
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -41,6 +43,7 @@ pub use kernel::{KernelCache, Notify};
 
 use crate::catch_up::holds_lock;
 use drops::{PAGES_PATIENCE, PERHAPS_PATIENCE};
+use starved::Caller;
 
 /// Threads that invalidate. See the module for what it guarantees.
 pub struct Invalidator {
@@ -345,6 +348,9 @@ enum Done {
 struct Call {
     id: u64,
     since: Instant,
+    /// From when on it tries the patience of others.
+    tried_since: Instant,
+    caller: Caller,
     kind: CallKind,
     /// The job at this step. `None` once it was taken over.
     job: Option<Job>,
@@ -463,10 +469,11 @@ impl State {
             return None;
         }
         let names = self.calls.iter().filter(|call| call.kind == CallKind::Name && call.job.is_some());
-        let stuck_name = names.map(|call| call.since).min();
+        let stuck_name = names.map(|call| call.tried_since).min();
         // A job held up gives up when even the youngest of the calls in its way is stuck.
         let is_held_up = self.is_full(config.workers_max) && self.has_name_held_up();
-        let all_stuck = if is_held_up { self.blocking_calls().map(|call| call.since).max() } else { None };
+        let all_stuck =
+            if is_held_up { self.blocking_calls().map(|call| call.tried_since).max() } else { None };
         let since = match (stuck_name, all_stuck) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -480,6 +487,7 @@ impl State {
         if late >= STOOD_STILL {
             for call in &mut self.calls {
                 call.since += late;
+                call.tried_since += late;
             }
         }
     }
@@ -583,7 +591,15 @@ impl Shared {
         let (steps, next) = (Arc::clone(&job.steps), job.next);
         let id = state.next_call;
         state.next_call += 1;
-        state.calls.push(Call { id, since: Instant::now(), kind, job: Some(job) });
+        let since = Instant::now();
+        state.calls.push(Call {
+            id,
+            since,
+            tried_since: since,
+            caller: Caller::this(),
+            kind,
+            job: Some(job),
+        });
         self.call_watcher(state);
 
         MutexGuard::unlocked(state, || self.perform(&steps[next]));
@@ -832,7 +848,10 @@ impl Shared {
             self.abort(state);
         }
         if self.is_epoch_due(state, now) {
-            self.raise_epoch(state);
+            state.bear_with_starved(self.config.patience, now);
+            if self.is_epoch_due(state, now) {
+                self.raise_epoch(state);
+            }
         }
         self.take_over(state, now);
     }
@@ -850,7 +869,7 @@ impl Shared {
         if !state.epoch_works {
             return false;
         }
-        let is_overdue = |call: &Call| call.since + self.config.patience <= now;
+        let is_overdue = |call: &Call| call.tried_since + self.config.patience <= now;
         let is_name_stuck = state.calls.iter().any(|call| {
             is_overdue(call) && call.job.as_ref().is_some_and(|job| job.is_at_name(state.covered))
         });
@@ -881,7 +900,7 @@ impl Shared {
         let mut freed = Vec::new();
         for call in &mut state.calls {
             let is_covered = call.job.as_ref().is_some_and(|job| job.number < covered);
-            if call.kind == CallKind::Name && is_covered && call.since + patience <= now {
+            if call.kind == CallKind::Name && is_covered && call.tried_since + patience <= now {
                 freed.extend(call.job.take());
             }
         }

@@ -369,7 +369,7 @@ impl Core {
     /// Whether a directory costs little to bring again, with what the kernel may have of the content of its files; nor is any of them open.
     fn is_worth_little(&self, ino: Ino) -> bool {
         let Some(dir) = self.cache.dirs.get(&ino) else { return false };
-        if dir.entries.len() > CHEAP_ENTRIES_MAX {
+        if dir.entries.len() > LEFT_ENTRIES_MAX {
             return false;
         }
         let mut bytes = 0u64;
@@ -378,7 +378,7 @@ impl Core {
             let size =
                 entry.dirent.covered().filter(|_| known.pages_out).map_or(0, |inode| inode.content.size);
             bytes = bytes.saturating_add(size);
-            !known.is_open() && bytes <= CHEAP_BYTES_MAX
+            !known.is_open() && bytes <= LEFT_BYTES_MAX
         })
     }
 
@@ -439,7 +439,8 @@ const UNUSED_FOR: types::Micros = types::Micros::from_millis(100);
 /// A directory of so few entries, without pages of its files in the kernel, costs little to bring again.
 const CHEAP_ENTRIES_MAX: usize = 1000;
 const CHEAP_UNUSED_FOR: types::Micros = types::Micros::from_millis(10);
-/// Nor does one with so much in these pages.
-const CHEAP_BYTES_MAX: u64 = 1 << 20;
-/// A directory in which others remove a name is left to them if it was not used for this long.
+/// A directory in which others remove a name is left to them if it was not used for this long, has at most so many entries, and the kernel so many
+/// bytes of their content: in a larger one the first few removals count for little.
 const LEFT_FOR: types::Micros = types::Micros::from_millis(500);
+const LEFT_ENTRIES_MAX: usize = 64;
+const LEFT_BYTES_MAX: u64 = 1 << 20;

@@ -4,6 +4,7 @@
 //! test, so outcomes do not depend on how fast the machine is; timeouts only bound a failure.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use fuse::{Errno, NotificationKind};
@@ -15,6 +16,8 @@ use super::*;
 struct FakeKernel {
     has_expire_only: bool,
     has_inc_epoch: bool,
+    /// Calls take their time, without waiting for anything.
+    is_busy: AtomicBool,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -34,7 +37,12 @@ impl FakeKernel {
         while inner.blocked.contains(&text) {
             self.changed.wait(&mut inner);
         }
-        if text == "epoch" && inner.refuses_epoch {
+        let refuses = text == "epoch" && inner.refuses_epoch;
+        drop(inner);
+        while text != "epoch" && self.is_busy.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        if refuses {
             return Err(NotifyError::Refused { kind: NotificationKind::IncEpoch, errno: Errno::INVAL });
         }
         Ok(Notified::Done)
@@ -120,7 +128,8 @@ fn bench(config: Config) -> Bench {
 
 fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Bench {
     let inner = Mutex::new(Inner::default());
-    let kernel = Arc::new(FakeKernel { has_expire_only, has_inc_epoch, inner, changed: Condvar::new() });
+    let (is_busy, changed) = (AtomicBool::new(false), Condvar::new());
+    let kernel = Arc::new(FakeKernel { has_expire_only, has_inc_epoch, is_busy, inner, changed });
     let metrics = Arc::new(Metrics::new());
     let (done_sender, done) = channel();
     let (abort_sender, aborted) = channel();
@@ -227,6 +236,18 @@ fn a_stuck_name_raises_the_epoch_once_and_the_rest_of_its_job_goes_on() {
     bench.expect_begun(&[&expected[..], &["inode 1008 -1 0"]].concat());
     assert_eq!(bench.metrics.invalidations.at(InvalidationKind::Epoch).get(), 1);
     assert_eq!(bench.done.try_recv().ok(), None, "reported twice");
+}
+
+#[test]
+fn a_thread_that_only_lacks_a_processor_gets_no_epoch() {
+    let bench = bench(patience(AT_ONCE));
+    bench.kernel.is_busy.store(true, Ordering::Relaxed);
+    bench.invalidator.submit(1, vec![name(1, "a")]);
+    bench.kernel.wait_for("expire 1 a");
+    std::thread::sleep(20 * AT_ONCE);
+    bench.kernel.is_busy.store(false, Ordering::Relaxed);
+    bench.expect_done(1);
+    bench.expect_begun(&["expire 1 a"]);
 }
 
 #[test]
