@@ -75,9 +75,7 @@ impl Core {
             self.invalidate(Purpose::Alone, seats, Vec::new());
         }
         for dir in directories {
-            let is_removal =
-                |change: &Change| matches!(change, Change::DeleteEntry { parent, .. } if *parent == dir);
-            self.note_foreign_change(dir, changes.iter().any(is_removal));
+            self.note_foreign_change(dir);
         }
         let mut pages = Vec::new();
         for (ino, has_content) in inodes {
@@ -336,18 +334,12 @@ impl Core {
     }
 
     /// A directory that others change is busy: its names go out for one use only, until it has been quiet for
-    /// a while. If nobody here uses it any more, its token goes back; at once where one removes names that nobody here has asked for
-    /// lately, and may remove all.
-    fn note_foreign_change(&mut self, ino: Ino, is_removal: bool) {
+    /// a while. If nobody here uses it any more, its token goes back.
+    fn note_foreign_change(&mut self, ino: Ino) {
         let busy_until = self.clock.now + self.config.quiet;
         let Some(dir) = self.cache.dirs.get_mut(&ino) else { return };
         dir.busy_until = busy_until;
         dir.forgets_unused += 1;
-        let unused = self.clock.now.since(dir.used_at);
-        if is_removal && unused >= LEFT_FOR && self.is_worth_little(ino) {
-            return self.leave_directory(ino);
-        }
-        let Some(dir) = self.cache.dirs.get(&ino) else { return };
         if dir.forgets_unused < FORGETS_UNUSED_MAX {
             return;
         }
@@ -355,31 +347,10 @@ impl Core {
         let is_cheap = dir.entries.len() <= CHEAP_ENTRIES_MAX
             && !dir.entries.values().any(|entry| has_pages(entry.dirent.ino));
         let unused_for = if is_cheap { CHEAP_UNUSED_FOR } else { UNUSED_FOR };
-        if unused >= unused_for {
-            self.leave_directory(ino);
-        }
-    }
-
-    fn leave_directory(&mut self, ino: Ino) {
-        if let Some(revocation) = self.tokens.start_release(ResourceId::dir(ino), LockMode::Nl) {
+        let is_idle = self.clock.now.since(dir.used_at) >= unused_for;
+        if is_idle && let Some(revocation) = self.tokens.start_release(ResourceId::dir(ino), LockMode::Nl) {
             self.start_release(revocation);
         }
-    }
-
-    /// Whether a directory costs little to bring again, with what the kernel may have of the content of its files; nor is any of them open.
-    fn is_worth_little(&self, ino: Ino) -> bool {
-        let Some(dir) = self.cache.dirs.get(&ino) else { return false };
-        if dir.entries.len() > LEFT_ENTRIES_MAX {
-            return false;
-        }
-        let mut bytes = 0u64;
-        dir.entries.values().all(|entry| {
-            let Some(known) = self.known.get(&entry.dirent.ino) else { return true };
-            let size =
-                entry.dirent.covered().filter(|_| known.pages_out).map_or(0, |inode| inode.content.size);
-            bytes = bytes.saturating_add(size);
-            !known.is_open() && bytes <= LEFT_BYTES_MAX
-        })
     }
 
     /// Acknowledges what waited for the kernel to forget what the last master told.
@@ -439,8 +410,3 @@ const UNUSED_FOR: types::Micros = types::Micros::from_millis(100);
 /// A directory of so few entries, without pages of its files in the kernel, costs little to bring again.
 const CHEAP_ENTRIES_MAX: usize = 1000;
 const CHEAP_UNUSED_FOR: types::Micros = types::Micros::from_millis(10);
-/// A directory in which others remove a name is left to them if it was not used for this long, has at most so many entries, and the kernel so many
-/// bytes of their content: in a larger one the first few removals count for little.
-const LEFT_FOR: types::Micros = types::Micros::from_millis(500);
-const LEFT_ENTRIES_MAX: usize = 64;
-const LEFT_BYTES_MAX: u64 = 1 << 20;
