@@ -19,7 +19,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use parking_lot::{Condvar, Mutex};
 use types::Ino;
 use vfs::{Asker, Outdated, Permissions, Seen};
 
+use crate::caller::Caller;
 use crate::linux;
 use crate::refused::{InCall, in_call};
 
@@ -144,7 +145,7 @@ impl CatchUp {
     /// not be brought there: it takes no end while a write of its own is under way that moves the end, and that may be waiting
     /// for another node. Nor is it given one while it `may_fill` pages for a write, but under the lock of the file.
     ///
-    /// Of a directory that has no name in the kernel any more it looks one up, under the lock of its parent. That may be held by who waits
+    /// Opening a directory that has no name in the kernel any more looks one up, under the lock of its parent. That may be held by who waits
     /// for the very answer: so this is done on a thread of its own, and not waited for for long. Who is judged next, without a question in
     /// between, holds no such lock (linux:fs/fuse/dir.c, `fuse_permission`, asks of a directory that has a name).
     pub fn bring(
@@ -155,16 +156,29 @@ impl CatchUp {
     ) -> Brought {
         if !is_directory(of) {
             return self
-                .looking(of, || self.look_and_ask(of, is_current, may_fill))
+                .looking(of, || self.look_and_ask(of, self.open(of)?, is_current, may_fill))
                 .map_or(Brought::Not, Brought::To);
         }
         let this = Arc::clone(self);
-        let begun = apart("look", move || this.looking(of, || this.look_and_ask(of, is_current, may_fill)));
+        let (begin, begins) = sync_channel(1);
+        let (open, opens) = sync_channel(1);
+        let begun = apart("look", move || {
+            _ = begin.send(Caller::this());
+            this.looking(of, || {
+                let file = this.open(of);
+                _ = open.send(());
+                this.look_and_ask(of, file?, is_current, may_fill)
+            })
+        });
+        let Some(brought) = begun else { return Brought::Not };
         let patience = if of.asker == Asker::Judged { PATIENCE } else { DIRECTORY_TAKES };
-        match begun.map(|brought| brought.recv_timeout(patience)) {
+        let is_open =
+            begins.recv_timeout(STARTS_WITHIN).is_ok_and(|looks| is_through(looks, &opens, patience));
+        // From there on it needs no lock.
+        match is_open.then(|| brought.recv_timeout(PATIENCE)) {
             Some(Ok(Some(seen))) => Brought::To(seen),
-            Some(Ok(None)) | None => Brought::Not,
-            Some(Err(_)) => {
+            Some(Ok(None)) => Brought::Not,
+            Some(Err(_)) | None => {
                 log::debug!("directory {} is in use in the kernel: the answer waits no longer", of.ino);
                 Brought::Late
             }
@@ -217,10 +231,11 @@ impl CatchUp {
     fn look_and_ask(
         self: &Arc<Self>,
         of: Outdated,
+        file: KernelFile,
         is_current: impl Fn(Seen) -> Option<bool>,
         may_fill: impl Fn() -> bool,
     ) -> Option<Seen> {
-        let file = Arc::new(self.open(of)?);
+        let file = Arc::new(file);
         let deadline = Instant::now() + PATIENCE;
         let (mut asked, mut pause) = (0, PAUSE_MIN);
         loop {
@@ -489,6 +504,17 @@ fn apart<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'stati
     }
 }
 
+/// Whether a thread is through, which `passes` says; it is waited for for so long, and longer while it lacks a processor only.
+fn is_through(thread: Caller, passes: &Receiver<()>, patience: Duration) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match passes.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) if thread.is_running() && Instant::now() < deadline => {}
+            passed => return passed.is_ok(),
+        }
+    }
+}
+
 fn seen(cached: Cached) -> Seen {
     let Cached { size, mode, uid, gid } = cached;
     Seen { end: size, permissions: Permissions { mode, uid, gid } }
@@ -505,7 +531,9 @@ const UNUSED_WITHIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the lock of a file may be awaited.
 const QUEUED_MAX: Duration = Duration::from_millis(5);
-/// How long an answer waits for what the kernel has of a directory. In use is what somebody looks a name up in or lists, and mostly not for long; or until
+/// A thread that has been started runs by then.
+const STARTS_WITHIN: Duration = Duration::from_secs(1);
+/// How long an answer waits until a directory is open. In use is what somebody looks a name up in or lists, and mostly not for long; or until
 /// just this answer is given.
 const DIRECTORY_TAKES: Duration = Duration::from_millis(20);
 /// How long an answer takes from here to where the kernel takes it in.

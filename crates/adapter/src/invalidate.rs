@@ -41,9 +41,9 @@ use vfs::{Asker, Invalidation, LaterEnd, Outdated, PageSpan, Shield};
 pub use drops::{Drops, First};
 pub use kernel::{KernelCache, Notify};
 
+use crate::caller::Caller;
 use crate::catch_up::holds_lock;
 use drops::{PAGES_PATIENCE, PERHAPS_PATIENCE};
-use starved::Caller;
 
 /// Threads that invalidate. See the module for what it guarantees.
 pub struct Invalidator {

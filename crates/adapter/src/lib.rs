@@ -14,6 +14,7 @@
 //! blocks there; [`Task`]s on the driver's pool; notifications that may block on the [`Invalidator`]'s alone.
 
 mod call;
+mod caller;
 mod capability;
 mod catch_up;
 mod convert;

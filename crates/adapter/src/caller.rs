@@ -1,0 +1,51 @@
+//! Whether a thread of this process waits, or only lacks a processor.
+
+use rustix::thread::{Pid, gettid};
+
+/// A thread of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller(Pid);
+
+impl Caller {
+    /// The one that asks.
+    pub fn this() -> Self {
+        Self(gettid())
+    }
+
+    /// Whether it runs, or would if a processor were free: it waits for nothing.
+    pub fn is_running(self) -> bool {
+        let path = format!("/proc/self/task/{}/stat", self.0.as_raw_nonzero());
+        let Ok(stat) = std::fs::read(path) else { return false };
+        // The name stands in parentheses, and may have some of its own.
+        let after = stat.iter().rposition(|byte| *byte == b')').map_or(0, |at| at + 1);
+        stat[after..].iter().find(|byte| **byte != b' ') == Some(&b'R')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_computes_runs_and_one_that_waits_does_not() {
+        assert!(Caller::this().is_running());
+        let (tell, told) = channel();
+        let (end, is_over) = channel::<()>();
+        let waits = std::thread::spawn(move || {
+            tell.send(Caller::this()).expect("somebody listens");
+            _ = is_over.recv();
+        });
+        let caller = told.recv().expect("it says so");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while caller.is_running() {
+            assert!(Instant::now() < deadline, "it never sleeps");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(end);
+        waits.join().expect("it ends");
+        assert!(!caller.is_running(), "it is gone");
+    }
+}
