@@ -1,8 +1,8 @@
-//! Whether a thread of this process waits, or only lacks a processor.
+//! Whether a thread waits, or only lacks a processor.
 
 use rustix::thread::{Pid, gettid};
 
-/// A thread of this process.
+/// A thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller(Pid);
 
@@ -12,9 +12,14 @@ impl Caller {
         Self(gettid())
     }
 
+    /// Whose request it is, as the kernel names it; `None` if the thread is not in sight.
+    pub fn of_request(thread: u32) -> Option<Self> {
+        i32::try_from(thread).ok().and_then(Pid::from_raw).map(Self)
+    }
+
     /// Whether it runs, or would if a processor were free: it waits for nothing.
     pub fn is_running(self) -> bool {
-        let path = format!("/proc/self/task/{}/stat", self.0.as_raw_nonzero());
+        let path = format!("/proc/{}/stat", self.0.as_raw_nonzero());
         let Ok(stat) = std::fs::read(path) else { return false };
         // The name stands in parentheses, and may have some of its own.
         let after = stat.iter().rposition(|byte| *byte == b')').map_or(0, |at| at + 1);

@@ -16,7 +16,7 @@
 //! No lock is held while the kernel is asked. It is answered at once ([`CatchUp::turn`]): what it waits for are READs
 //! of pages behind the new end, and those wait for nothing but to see the new end.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -45,11 +45,21 @@ pub struct CatchUp {
     ended: Condvar,
     /// Files that somebody here cuts: the kernel drops pages behind the end that he was answered, and nothing shows yet that it
     /// is done.
-    cut: Mutex<BTreeSet<Ino>>,
+    cut: Mutex<BTreeMap<Ino, Cut>>,
     /// How many they are.
     cuts: AtomicUsize,
     /// Whether it was said that this cannot be done.
     is_told: AtomicBool,
+}
+
+/// A truncation of a thread here.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// `None` if it is not in sight.
+    by: Option<Caller>,
+    since: Instant,
+    /// Whether the answer was given.
+    is_told: bool,
 }
 
 /// A thread that has the kernel ask.
@@ -143,7 +153,8 @@ impl CatchUp {
 
     /// Returns once `is_current` says so of what the kernel has, and what that is. [`Brought::Not`] if it cannot say, or the kernel could
     /// not be brought there: it takes no end while a write of its own is under way that moves the end, and that may be waiting
-    /// for another node. Nor is it given one while it `may_fill` pages for a write, but under the lock of the file.
+    /// for another node. Nor is it given one while it `may_fill` pages for a write, but under the lock of the file. Where a truncation here `is_cut`, and
+    /// not answered, it is about to take the end.
     ///
     /// Opening a directory that has no name in the kernel any more looks one up, under the lock of its parent. That may be held by who waits
     /// for the very answer: so this is done on a thread of its own, and not waited for for long. Who is judged next, without a question in
@@ -153,10 +164,11 @@ impl CatchUp {
         of: Outdated,
         is_current: impl Fn(Seen) -> Option<bool> + Send + 'static,
         may_fill: impl Fn() -> bool + Send + 'static,
+        is_cut: impl Fn() -> bool + Send + 'static,
     ) -> Brought {
         if !is_directory(of) {
             return self
-                .looking(of, || self.look_and_ask(of, self.open(of)?, is_current, may_fill))
+                .looking(of, || self.look_and_ask(of, self.open(of)?, is_current, may_fill, is_cut))
                 .map_or(Brought::Not, Brought::To);
         }
         let this = Arc::clone(self);
@@ -167,7 +179,7 @@ impl CatchUp {
             this.looking(of, || {
                 let file = this.open(of);
                 _ = open.send(());
-                this.look_and_ask(of, file?, is_current, may_fill)
+                this.look_and_ask(of, file?, is_current, may_fill, is_cut)
             })
         });
         let Some(brought) = begun else { return Brought::Not };
@@ -234,6 +246,7 @@ impl CatchUp {
         file: KernelFile,
         is_current: impl Fn(Seen) -> Option<bool>,
         may_fill: impl Fn() -> bool,
+        is_cut: impl Fn() -> bool,
     ) -> Option<Seen> {
         let file = Arc::new(file);
         let deadline = Instant::now() + PATIENCE;
@@ -251,7 +264,8 @@ impl CatchUp {
                 }
                 continue;
             }
-            if let Some(how) = self.next_question(of) {
+            let is_due = |how: &How| *how != How::Free || !of.end || !is_cut() && !self.is_yet_to_cut(of.ino);
+            if let Some(how) = self.next_question(of).filter(is_due) {
                 if how == How::Free && of.end && may_fill() && !holds_lock(of.asker) {
                     log::debug!(
                         "ino {} is being written: the kernel is to take its end when that is over",
@@ -275,11 +289,18 @@ impl CatchUp {
         }
     }
 
-    /// A truncation is about to be answered.
-    pub fn cuts(&self, ino: Ino) {
+    /// A truncation of a thread, as the kernel names it in a request, is about to be answered.
+    pub fn cuts(&self, ino: Ino, thread: u32) {
         let mut cut = self.cut.lock();
-        cut.insert(ino);
+        cut.insert(ino, Cut { by: Caller::of_request(thread), since: Instant::now(), is_told: false });
         self.cuts.store(cut.len(), Ordering::Relaxed);
+    }
+
+    /// It was answered.
+    pub fn cut_told(&self, ino: Ino) {
+        if let Some(cut) = self.cut.lock().get_mut(&ino) {
+            cut.is_told = true;
+        }
     }
 
     /// A request came that the kernel makes under the lock of the file: no truncation is under way that was answered before.
@@ -291,10 +312,19 @@ impl CatchUp {
         }
     }
 
+    /// Whether a thread that cuts the file is being answered, or has not had a processor since. It holds the lock of the file, and takes the
+    /// end as soon as it runs: for that it waits for nothing.
+    fn is_yet_to_cut(&self, ino: Ino) -> bool {
+        let cut = self.cut.lock().get(&ino).copied();
+        cut.is_some_and(|Cut { by, since, is_told }| {
+            since.elapsed() < STARVED_MAX && (!is_told || by.is_some_and(Caller::is_running))
+        })
+    }
+
     /// Waits until nothing that was asked of the kernel for `ino`, and no truncation here, can touch pages that it is given from
     /// here on. `open` is the file if it is open here: otherwise nobody reads pages of it.
     pub fn wait(self: &Arc<Self>, ino: Ino, open: Option<Outdated>) {
-        if self.cut.lock().contains(&ino) {
+        if self.cut.lock().contains_key(&ino) {
             match open {
                 Some(end) => self.ask(end, How::Locked, Source::Handle, None),
                 None => self.is_locked(ino),
@@ -538,6 +568,8 @@ const STARTS_WITHIN: Duration = Duration::from_secs(1);
 const DIRECTORY_TAKES: Duration = Duration::from_millis(20);
 /// How long an answer takes from here to where the kernel takes it in.
 const ANSWER_TAKES: Duration = Duration::from_millis(20);
+/// So long a thread may go without a processor.
+const STARVED_MAX: Duration = Duration::from_millis(500);
 /// How often the kernel is made to ask.
 const ASKED_MAX: u32 = 10;
 /// Between two looks.

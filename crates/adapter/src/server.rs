@@ -495,8 +495,15 @@ fn answer_on_the_way<D: Driver>(driver: &D, call: Call, ino: Ino, operation: &Op
 /// Answers with what the core said.
 fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
     call.note_shield(reply.shield());
+    let cut = match (call.shape, &reply) {
+        (Shape::Truncate, Reply::Attr(attr, _)) => Some(attr.ino),
+        _ => None,
+    };
     let answer = answer_of(driver, &call, reply);
     send(driver, call, answer);
+    if let (Some(ino), Some(catch_up)) = (cut, driver.catch_up()) {
+        catch_up.cut_told(ino);
+    }
 }
 
 /// Answers, after what comes before.

@@ -210,6 +210,7 @@ impl World {
                     }
                 }
                 vfs::Output::TellCloses { seq, .. } => core.closes_told(clock, seq),
+                vfs::Output::CollectStores => core.stores_collected(clock),
                 vfs::Output::Left => node.ended = Some("left".to_owned()),
                 vfs::Output::Rejoin => node.ended = Some("its membership ended".to_owned()),
                 vfs::Output::Lost(reason) => node.ended = Some(reason),

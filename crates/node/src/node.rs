@@ -134,6 +134,7 @@ impl Node {
                 shell.pump(Work::OfCore);
             }
         })?;
+        self.thread("stores", collect_stores)?;
         for index in 0..READERS {
             self.thread(&format!("read-{index}"), |shell| {
                 while let Some(task) = shell.tasks.next() {
@@ -370,6 +371,7 @@ impl Node {
             invalidator.shutdown();
         }
         shell.bulk.close();
+        shell.stores.close();
         shell.syncs.close();
         shell.tasks.close();
         shell.timer.stop();
@@ -537,6 +539,18 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     }
 }
 
+/// Has the kernel write back what was stored through mappings, whenever the core asks for it.
+fn collect_stores(shell: &Shell) {
+    while shell.stores.next().is_some() {
+        if let Some(mount) = shell.mount.get()
+            && let Err(errno) = mount.write_back()
+        {
+            log::debug!("what was stored through mappings cannot be written back: {errno}");
+        }
+        shell.call_core(|core, clock| core.stores_collected(clock));
+    }
+}
+
 /// How long the kernel may take to act on the answer to a READ.
 const READ_BRINGS_END: Duration = Duration::from_millis(2);
 
@@ -565,11 +579,16 @@ fn bring(shell: &Arc<Shell>, of: Outdated) -> bool {
 }
 
 fn bring_by(shell: &Arc<Shell>, catch_up: &Arc<CatchUp>, of: Outdated) -> Brought {
-    let [current, filling] = [(); 2].map(|()| Arc::downgrade(shell));
+    let [current, filling, cutting] = [(); 3].map(|()| Arc::downgrade(shell));
     let is_current = move |seen| current.upgrade()?.call_core(|core, _| core.is_current(of, seen));
     let may_fill =
         move || filling.upgrade().is_some_and(|shell| shell.with_core(|core, _| core.may_fill_pages(of.ino)));
-    let brought = catch_up.bring(of, is_current, may_fill);
+    let is_cut = move || {
+        cutting
+            .upgrade()
+            .is_some_and(|shell| shell.call_core(|core, clock| core.is_cut_untold(clock, of.ino)))
+    };
+    let brought = catch_up.bring(of, is_current, may_fill, is_cut);
     if let Brought::To(seen) = brought {
         shell.call_core(|core, clock| core.seen(clock, of, seen));
     }

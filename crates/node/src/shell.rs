@@ -74,6 +74,8 @@ pub(crate) struct Shell {
     pub syncs: Jobs<(u64, ToSync)>,
     /// Calls to hand on outputs that take long.
     pub bulk: Jobs<()>,
+    /// Has the kernel write back what was stored through mappings.
+    pub stores: Jobs<()>,
     status: Mutex<Status>,
     status_changed: Condvar,
 }
@@ -185,6 +187,7 @@ impl Shell {
             timer: Timer::default(),
             syncs: Jobs::default(),
             bulk: Jobs::default(),
+            stores: Jobs::default(),
             status: Mutex::default(),
             status_changed: Condvar::new(),
         }
@@ -269,6 +272,7 @@ impl Shell {
                     self.with_core(|core, clock| core.closes_told(clock, seq));
                 }
             }
+            Output::CollectStores => self.stores.push(()),
             Output::Gather { job } => self.syncs.push((job, ToSync::Gather)),
             Output::Sync { job, plan } => self.syncs.push((job, ToSync::Run(plan))),
             Output::Left => self.change_status(|status| {

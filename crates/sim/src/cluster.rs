@@ -814,6 +814,11 @@ impl Cluster {
                     }
                     Output::Gather { job } => node.syncs.push_back((job, ToSync::Gather)),
                     Output::Sync { job, plan } => node.syncs.push_back((job, ToSync::Run(plan))),
+                    // What processes here store through mappings is written back at once.
+                    Output::CollectStores => {
+                        let clock = Clock { now: node.time_at(now), wall: wall(now) };
+                        node.core.stores_collected(clock);
+                    }
                     // Closes of processes here reach the core before they return.
                     Output::TellCloses { seq, .. } => {
                         let clock = Clock { now: node.time_at(now), wall: wall(now) };

@@ -499,6 +499,7 @@ impl Core {
                 return Err(Step::Wait(WaitKey::Flush(job)));
             }
         }
+        self.note_cut(ino);
         self.metrics.operations_local.add(OperationKind::Truncate, 1);
         Ok(())
     }

@@ -30,6 +30,7 @@ use crate::pages::Pages;
 use crate::readdir::no_more;
 use crate::request::{HandleId, Interrupt, Keep, Reply, Request, RequestId};
 use crate::revoke::Release;
+use crate::stores::Stores;
 use crate::wait::{Parked, Progress, Ship, Step, Wait, WaitKey};
 
 /// A node's core. One lock of the driver's stands around it.
@@ -153,6 +154,7 @@ pub struct Core {
     pub(crate) pinned: FxHashMap<Ino, u32>,
     pub(crate) next_number: u64,
     pub(crate) commit_due: Micros,
+    pub(crate) stores: Stores,
     pub(crate) departure: Departure,
 
     pub(crate) outputs: VecDeque<Output>,
@@ -321,6 +323,7 @@ impl Core {
             pinned: FxHashMap::default(),
             next_number: 1,
             commit_due: Micros::NEVER,
+            stores: Stores::default(),
             departure: Departure::default(),
             outputs: VecDeque::new(),
         }
@@ -437,7 +440,7 @@ impl Core {
         let aside = self.aside_due();
         let leave = self.departure.again.unwrap_or(Micros::NEVER);
         let own = revocation.min(linger).min(self.holds.due()).min(atimes).min(round).min(aside).min(leave);
-        own.min(ping).min(self.lapse_due()).min(self.commit_due)
+        own.min(ping).min(self.lapse_due()).min(self.commit_due).min(self.stores.due())
     }
 
     /// The next order for the driver.

@@ -115,6 +115,8 @@ struct Bounds {
     moving: Option<Moving>,
     /// A part of such a write was refused: where the kernel goes then it says nowhere. Until nobody has the file open for writing.
     is_doubtful: bool,
+    /// Since when a truncation here is done, of which the answer was not made.
+    cut: Option<Micros>,
     /// From when on `sure` and `written` were all there was, unless somebody else wrote.
     settled: Micros,
     /// How often the kernel was told of an earlier end.
@@ -205,6 +207,13 @@ impl End {
     /// The generation that the kernel was told with the inode; the root's is never told.
     pub(crate) fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// The answer to a truncation is made.
+    pub(crate) fn note_cut_told(&mut self) {
+        if let Some(bounds) = &mut self.bounds {
+            bounds.cut = None;
+        }
     }
 
     /// The file is opened or closed: no write is under way where nobody has it open for writing.
@@ -480,6 +489,21 @@ impl Core {
         }
     }
 
+    /// A truncation here is done. Whoever reads meets its end from here on, and the kernel is answered later.
+    pub(crate) fn note_cut(&mut self, ino: Ino) {
+        let now = self.clock.now;
+        if let Some(known) = self.known.get_mut(&ino) {
+            known.end.bounds_mut().cut = Some(now);
+        }
+    }
+
+    /// Whether the kernel is about to be answered a truncation. It takes the end then, and waits for nothing first; but something else may still be
+    /// waited for, or the request have failed since, so that this is good for a while only.
+    pub fn is_cut_untold(&self, clock: Clock, ino: Ino) -> bool {
+        let cut = self.known.get(&ino).and_then(|known| known.end.bounds.as_ref()?.cut);
+        cut.is_some_and(|since| clock.now < since + CUT_TOLD_WITHIN)
+    }
+
     /// The kernel moves its end there once it is answered, not through its pages.
     pub fn end_moved(&mut self, ino: Ino, end: u64) {
         let now = self.clock.now;
@@ -531,5 +555,7 @@ impl Core {
     }
 }
 
+/// A truncation that is done is mostly answered by then: in microseconds.
+const CUT_TOLD_WITHIN: Micros = Micros(500_000);
 /// An answer that was made this long ago has reached the kernel: in microseconds.
 const TOLD_WITHIN: Micros = Micros(1_000_000);

@@ -618,6 +618,7 @@ impl Core {
         self.renew_lease();
         self.lapse();
         self.log_due_atimes();
+        self.collect_stores();
         self.settle_all_pending();
         self.departure.again = self.departure.again.filter(|due| *due > self.clock.now);
         if self.commit_due > self.clock.now {

@@ -161,6 +161,9 @@ impl Core {
         let id = HandleId(self.next_handle);
         self.next_handle += 1;
         let now = self.clock.now;
+        if handle.write && handle.map {
+            self.note_mapper();
+        }
         let known = self.known.note(handle.ino);
         known.end.settle(!known.is_open(), !known.is_written(), now);
         known.judged.stir(now);
@@ -244,6 +247,9 @@ impl Core {
             if *count == 0 {
                 self.broken.remove(&ino);
             }
+        }
+        if handle.write && handle.map {
+            self.note_mapper_gone();
         }
         let Some(known) = self.known.get_mut(&ino) else { return };
         let uses = known.uses_mut();

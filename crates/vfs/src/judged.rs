@@ -194,6 +194,7 @@ impl Core {
         {
             known.judged.give(Permissions::of(attr), now);
             (known.judged.taken, known.judged.is_set) = (Taken::Soon, true);
+            known.end.note_cut_told();
         }
     }
 

@@ -54,6 +54,7 @@ mod revoke;
 mod seats;
 mod shield;
 mod space;
+mod stores;
 mod turns;
 mod unlinked;
 mod view;

@@ -49,6 +49,8 @@ pub enum Output {
         /// The file.
         ino: Ino,
     },
+    /// Have the kernel write back what was stored through mappings, which it keeps, and report [`crate::Core::stores_collected`].
+    CollectStores,
     /// Nothing more will come: everything is flushed and released.
     Left,
     /// The membership has ended and nothing of it is left: connect anew and say hello.

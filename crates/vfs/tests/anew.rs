@@ -110,6 +110,7 @@ fn run(core: &mut Core) -> (Vec<ToMaster>, Vec<u64>) {
             Output::Send(message) => said.push(message),
             Output::Invalidate { job, .. } => jobs.push(job),
             Output::Gather { job } => common::gather(core, LATER, job),
+            Output::CollectStores => core.stores_collected(LATER),
             Output::Sync { .. } | Output::Reply(..) | Output::TellCloses { .. } => {}
             Output::Left | Output::Rejoin | Output::Lost(_) => {}
         }

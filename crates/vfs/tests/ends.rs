@@ -399,3 +399,24 @@ fn who_may_fill_pages_is_told_of_an_earlier_end_with_the_content() {
         assert_eq!(wants(&mut rig, 20), (true, true), "it has another again");
     }
 }
+
+/// Goal: who meets the end that a truncation here has made knows that the kernel is to take it until that is answered, so that a READ is not given up for want
+/// of the file's lock; but not for long, for the request may have failed since.
+#[test]
+fn a_truncation_is_known_from_when_it_is_done_until_it_is_answered() {
+    let mut rig = Rig::new();
+    rig.open_to_write(100);
+    assert!(!rig.core.is_cut_untold(rig.clock(), FILE));
+    for is_answered in [true, false] {
+        let size = if is_answered { 20 } else { 10 };
+        let asked = rig.ask(Request::SetAttr { ino: FILE, set: AttrSet::default(), size: Some(size) });
+        assert!(rig.core.is_cut_untold(rig.clock(), FILE));
+        if is_answered {
+            let told = rig.reply_to(asked).unwrap();
+            rig.core.attributes_set(&told);
+            assert!(!rig.core.is_cut_untold(rig.clock(), FILE));
+        }
+    }
+    rig.now = rig.now + Micros(600_000);
+    assert!(!rig.core.is_cut_untold(rig.clock(), FILE));
+}

@@ -24,6 +24,7 @@ fn run(core: &mut Core) -> (Vec<ToMaster>, bool) {
             Output::Left => has_left = true,
             Output::Lost(reason) => panic!("lost: {reason}"),
             Output::Gather { job } => common::gather(core, CLOCK, job),
+            Output::CollectStores => core.stores_collected(CLOCK),
             Output::Reply(..) | Output::Sync { .. } | Output::TellCloses { .. } | Output::Rejoin => {}
         }
     }

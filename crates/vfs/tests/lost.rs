@@ -110,6 +110,7 @@ impl Rig {
                     common::end_sync(&mut self.core, clock, job, outcome);
                 }
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
+                Output::CollectStores => self.core.stores_collected(self.clock()),
                 Output::Send(ToMaster::Acquire { request, .. }) => {
                     self.core.handle_message(self.clock(), root_acquired(request));
                 }

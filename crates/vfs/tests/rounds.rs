@@ -171,6 +171,7 @@ impl Rig {
                 }
                 Output::Send(ToMaster::Release { .. }) => self.released = true,
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
+                Output::CollectStores => self.core.stores_collected(self.clock()),
                 Output::Reply(_, reply) => self.replies.push(reply),
                 Output::Send(_) => {}
                 Output::Left | Output::Rejoin | Output::Lost(_) => panic!("the node left"),

@@ -28,7 +28,7 @@ pub(super) fn note_answer<D: Driver>(
         // Nothing may come before this answer.
         (Shape::Truncate, Reply::Attr(attr, _)) => {
             if let Some(catch_up) = catch_up {
-                catch_up.cuts(attr.ino);
+                catch_up.cuts(attr.ino, call.pid());
             }
             core.attributes_set(reply);
         }

@@ -75,6 +75,28 @@ fn a_file_grows_by_truncation_under_pages_that_were_stored_to() {
     }
 }
 
+/// Goal: what was stored through a mapping and not synced dies with its node only as far as it is younger than two commit intervals. The kernel by itself writes it
+/// back half a minute later. Method: a second after stores to pages all over a file, first and again, its node is killed, with an interval of 0.1 s.
+#[test]
+fn stores_outlive_their_node_after_two_intervals() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount_with("a", "commit=0.1"), lab.mount("b"));
+    let mut on_a = Partner::start(&a.root);
+    on_a.must("create", &[json!("f"), json!("-".repeat(100_000))]);
+    on_a.must("map", &[json!("f"), json!(100_000)]);
+    for text in ["first", "again"] {
+        for at in (0..100_000).step_by(4_096) {
+            on_a.must("store", &[json!("f"), json!(at), json!(text)]);
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    a.signal(Signal::KILL);
+    let content = fs::read(b.path("f")).expect("read");
+    let is_lost = |at: &usize| &content[*at..*at + 5] != b"again";
+    let lost: Vec<_> = (0..100_000).step_by(4_096).filter(is_lost).collect();
+    assert!(lost.is_empty(), "lost at {lost:?}");
+}
+
 /// What was stored before is written when the mapping goes at the latest, and was once stamped then.
 #[test]
 fn a_time_that_was_set_outlives_what_was_stored_before() {

@@ -39,13 +39,30 @@ impl Mount {
     /// EPERM without CAP_DAC_READ_SEARCH; ESTALE if the kernel does not have the file, if it is of another generation, or
     /// if this mount is not, or no more, at its mount point; what opening a directory can fail with.
     pub fn kernel_file(&self, ino: u64, generation: u32) -> Result<KernelFile, Errno> {
+        let root = self.open_root()?;
+        Ok(KernelFile { file: open_by_handle(root.as_fd(), &FileHandle::new(ino, generation))? })
+    }
+
+    /// Has the kernel write back what was stored through mappings of files, and waits for the answers. It keeps the pages. With nothing to
+    /// write it takes some 0.1 ms.
+    ///
+    /// Opens the root of the mount for as long, as [`kernel_file`](Self::kernel_file) does for a moment.
+    ///
+    /// # Errors
+    ///
+    /// ESTALE if this mount is not, or no more, at its mount point; what opening a directory and syncfs(2) can fail with.
+    pub fn write_back(&self) -> Result<(), Errno> {
+        Ok(rustix::fs::syncfs(self.open_root()?)?)
+    }
+
+    fn open_root(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.mountpoint(), flags, Mode::empty())?;
         let found = stat(root.as_fd(), Ask::Never)?;
         if (found.stx_dev_major, found.stx_dev_minor) != (0, self.device_minor()) {
             return Err(Errno::STALE);
         }
-        Ok(KernelFile { file: open_by_handle(root.as_fd(), &FileHandle::new(ino, generation))? })
+        Ok(root)
     }
 }
 

@@ -140,6 +140,7 @@ impl Node {
                     }
                 }
                 Output::TellCloses { seq, .. } => self.core.closes_told(self.clock(), seq),
+                Output::CollectStores => self.core.stores_collected(self.clock()),
                 Output::Left => {}
                 Output::Rejoin => self.join(),
                 Output::Lost(reason) => drop(self.lost.get_or_insert(reason)),
