@@ -240,6 +240,23 @@ fn files_with_several_links_are_walked_and_removed_many_at_a_time() {
     }
 }
 
+/// Who removes another node's tree, of very many small directories, ships two removals of each: at the first the other one leaves the directory to him.
+#[test]
+fn a_tree_of_another_node_is_left_to_who_removes_it() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    for (maker, other, name) in [(&a, &b, "of-a"), (&b, &a, "of-b")] {
+        let inodes = make_tree(&maker.path(name), 200, 4) as u64;
+        // Nobody uses it any more.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let before = other.stat("operations_shipped_total");
+        fs::remove_dir_all(other.path(name)).unwrap();
+        let shipped = other.stat("operations_shipped_total") - before;
+        assert!(shipped < inodes / 2, "{shipped} of {inodes} removals were shipped");
+        fs::metadata(maker.path(name)).unwrap_err();
+    }
+}
+
 /// The same with a few files in each directory, made by a node that is not the master and walked by a third; and by a
 /// tool that goes by sorted names.
 #[test]

@@ -13,7 +13,6 @@ use types::{BatchSeq, SegmentId};
 use wire::ToMaster;
 
 use crate::core::{Core, Link};
-use crate::jobs::Purpose;
 
 /// Segments on their way out of this node's hands, and barriers without an answer.
 #[derive(Debug, Default)]
@@ -86,8 +85,7 @@ impl Core {
     }
 
     pub(crate) fn on_barrier(&mut self, seq: u64, segments: Vec<SegmentId>) {
-        let is_forget = |purpose: &Purpose| matches!(purpose, Purpose::Forget { .. } | Purpose::OldForget);
-        let jobs = self.jobs.iter().filter(|(_, job)| is_forget(&job.purpose)).map(|(id, _)| id).collect();
+        let jobs = self.jobs.iter().filter(|(_, job)| job.purpose.is_forget()).map(|(id, _)| id).collect();
         self.disowner.barriers.push(Barrier { seq, segments, waits: Waits::Forgets(jobs) });
     }
 

@@ -33,8 +33,8 @@ impl InvalidateJob {
 pub(crate) enum Purpose {
     /// A release.
     Release(ResourceId),
-    /// A forget of the master's, to be acknowledged.
-    Forget { seq: u64, open: Vec<Ino> },
+    /// A forget of the master's, to be acknowledged; then these directories are left to who changes them, if nobody uses them.
+    Forget { seq: u64, open: Vec<Ino>, left: Vec<Ino> },
     /// A forget of a master that is gone. What the next one tells again is acknowledged after it.
     OldForget,
     /// A shipped rename, to be answered then.
@@ -49,6 +49,13 @@ pub(crate) enum Purpose {
     Anew,
     /// Nobody waits for it.
     Alone,
+}
+
+impl Purpose {
+    /// Whether it takes back what a change elsewhere has made old.
+    pub fn is_forget(&self) -> bool {
+        matches!(self, Self::Forget { .. } | Self::OldForget)
+    }
 }
 
 /// All of them.

@@ -284,9 +284,8 @@ impl Core {
         }
         // What another job takes back as well is that one's. Old content is read on for as long as a later change takes it back, and no longer:
         // what an earlier job still waits for, others may have changed since.
-        let is_later = |other: &InvalidateJob, ino: &Ino| {
-            matches!(other.purpose, Purpose::Forget { .. } | Purpose::OldForget) && other.pages.contains(ino)
-        };
+        let is_later =
+            |other: &InvalidateJob, ino: &Ino| other.purpose.is_forget() && other.pages.contains(ino);
         let given_up: FxHashSet<Ino> = again.iter().copied().collect();
         for ino in done.pages.iter().filter(|ino| self.old_content.contains_key(ino)).collect::<Vec<_>>() {
             if !given_up.contains(ino) && !self.jobs.later(job).any(|other| is_later(other, ino)) {
@@ -304,7 +303,10 @@ impl Core {
         let is_alone = matches!(done.purpose, Purpose::Alone);
         match done.purpose {
             Purpose::Release(resource) => self.flush_release(resource),
-            Purpose::Forget { seq, open } => self.acknowledge(seq, open),
+            Purpose::Forget { seq, open, left } => {
+                self.acknowledge(seq, open);
+                self.leave_directories(&left);
+            }
             Purpose::OldForget => self.acknowledge_held(),
             Purpose::Renamed(seq) => self.wake(WaitKey::Ship(seq)),
             Purpose::Unlinked(ino) => self.links_are_settled(ino),
@@ -365,9 +367,7 @@ impl Core {
             return Vec::new();
         }
         let forgets = self.jobs.iter().map(|(_, job)| job);
-        let forgets =
-            forgets.filter(|job| matches!(job.purpose, Purpose::Forget { .. } | Purpose::OldForget));
-        let of = forgets.flat_map(|job| job.pages.iter().copied());
+        let of = forgets.filter(|job| job.purpose.is_forget()).flat_map(|job| job.pages.iter().copied());
         of.filter(|ino| others.contains(ino)).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
