@@ -368,7 +368,7 @@ impl Core {
     }
 
     /// Gives directories up that nobody has used since they were to be left. Not while the kernel may still have a name that another forget takes
-    /// away: of that nothing is here any more, so that the release would not see to it. The last such forget leaves the directory.
+    /// away: of that nothing is here any more, so that the release would not see to it. The next change then leaves the directory.
     pub(crate) fn leave_directories(&mut self, list: &[Ino]) {
         if list.is_empty() || self.jobs.iter().any(|(_, job)| job.purpose.is_forget()) {
             return;
