@@ -586,7 +586,7 @@ fn bring_by(shell: &Arc<Shell>, catch_up: &Arc<CatchUp>, of: Outdated) -> Brough
     let is_cut = move || {
         cutting
             .upgrade()
-            .is_some_and(|shell| shell.call_core(|core, clock| core.is_cut_untold(clock, of.ino)))
+            .is_some_and(|shell| shell.with_core(|core, clock| core.is_cut_untold(clock, of.ino)))
     };
     let brought = catch_up.bring(of, is_current, may_fill, is_cut);
     if let Brought::To(seen) = brought {
