@@ -257,6 +257,29 @@ fn a_tree_of_another_node_is_left_to_who_removes_it() {
     }
 }
 
+/// Who changes all of another node's tree ships a few changes of each directory: at the second that follows the first in the listing the other one
+/// leaves the directory to him, however many entries it has.
+#[test]
+fn a_tree_of_another_node_is_left_to_who_changes_it_all() {
+    let Some(scratch) = Scratch::new() else { return };
+    let (a, b) = (scratch.mount("a"), scratch.mount("b"));
+    for (maker, other, name) in [(&a, &b, "of-a"), (&b, &a, "of-b")] {
+        let directories = 50;
+        let inodes = make_tree(&maker.path(name), directories, 200) as u64;
+        for mounted in [maker, other] {
+            walk(&mounted.path(name));
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let before = other.stat("operations_shipped_total");
+        let status = Command::new("chmod").arg("-R").arg("go-rwx").arg(other.path(name)).status().unwrap();
+        assert!(status.success());
+        let shipped = other.stat("operations_shipped_total") - before;
+        println!("{shipped} of {inodes} changes were shipped");
+        assert!(shipped < 10 * directories as u64, "{shipped} of {inodes} changes were shipped");
+        assert_eq!(fs::metadata(maker.path(name).join("g0/d0/f0")).unwrap().mode() & 0o777, 0o600);
+    }
+}
+
 /// The same with a few files in each directory, made by a node that is not the master and walked by a third; and by a
 /// tool that goes by sorted names.
 #[test]

@@ -32,6 +32,7 @@ mod known;
 mod lapse;
 mod late;
 mod lately;
+mod left;
 mod linger;
 mod live;
 mod loaded;

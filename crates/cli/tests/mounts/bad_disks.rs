@@ -83,7 +83,7 @@ fn an_unmount_tells_what_was_lost_before() {
     fill(&lab);
     let is_lost = |n: usize| fs::read(b.path(&format!("f{n}"))).expect("read") != content;
     assert!((0..open.len()).any(is_lost), "the disk is full");
-    lab.sh("rm -f disk/filler disk/rest").expect_success();
+    lab.sh("rm disk/filler").expect_success();
     drop(open);
     let ended = lab.holdfast(&["umount", "a"]);
     assert!(
@@ -109,11 +109,17 @@ fn in_memory(a: &Mount, content: &[u8]) -> Vec<File> {
     (0..20).map(make).collect()
 }
 
-/// Leaves no room on the disk.
+/// Leaves no room for the content of a file, in one call: the master releases its reserve when it sees a full disk, and a program that still filled it would
+/// take that too.
 fn fill(lab: &Lab) {
-    lab.sh("dd if=/dev/zero of=disk/filler bs=64k status=none 2>&1 || dd if=/dev/zero of=disk/rest bs=1k status=none 2>&1 || true")
-        .expect_success();
+    let space = rustix::fs::statvfs(lab.path("disk")).expect("examined");
+    let filler = File::create(lab.path("disk/filler")).expect("made");
+    let bytes = (space.f_bavail * space.f_frsize).saturating_sub(LEFT_BYTES);
+    rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, bytes).expect("filled");
 }
+
+/// Of a disk that is filled: room for what the file system below notes, not for a file.
+const LEFT_BYTES: u64 = 512 << 10;
 
 /// Goal: who unmounts when others have filled the disk is told to make room, and nothing is lost when they do. Method: room goes
 /// after the content was taken in, and comes back while umount waits.
@@ -134,7 +140,7 @@ fn an_unmount_on_a_full_disk_waits_for_room() {
         lines.by_ref().map_while(Result::ok).find(|line| line.contains("disk full, make room: content of "));
     std::thread::sleep(Duration::from_secs(1));
     let waits = a.is_alive();
-    lab.sh("rm -f disk/filler disk/rest").expect_success();
+    lab.sh("rm disk/filler").expect_success();
     let status = umount.wait().expect("it ends");
     assert!(waits && status.success() && told.is_some(), "{waits} {status} {told:?}");
     drop(a);
