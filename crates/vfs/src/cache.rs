@@ -247,6 +247,8 @@ pub struct Cache {
     pub walk: crate::walk::Walk,
     /// The walk that goes through files which no directory covers.
     pub file_walk: crate::onlookers::FileWalk,
+    /// How another node goes through a directory that is read here.
+    pub(crate) sweep: crate::left::Sweep,
     /// Where the kernel was told of such files last. Of those that it knows.
     pub seen_at: FxHashMap<Ino, crate::onlookers::Seen>,
     /// What was asked for last before the walk had come there.

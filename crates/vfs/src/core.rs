@@ -20,7 +20,6 @@ use crate::guard::{Guard, Unguarded};
 use crate::handles::Handle;
 use crate::jobs::{InvalidateJob, Jobs};
 use crate::known::{Known, KnownTable};
-use crate::left::Sweep;
 use crate::linger::Linger;
 use crate::live::Live;
 use crate::lockop::LockCall;
@@ -127,8 +126,6 @@ pub struct Core {
     pub(crate) jobs: Jobs,
     /// Forgets that are acknowledged when those of the last master are carried out.
     pub(crate) held_forgets: Vec<(u64, Vec<Ino>)>,
-    /// How another node goes through a directory that is read here.
-    pub(crate) sweep: Sweep,
     pub(crate) disowner: crate::disown::Disowner,
     pub(crate) flushes: BTreeMap<u64, Flush>,
     /// Lock requests without an answer.
@@ -307,7 +304,6 @@ impl Core {
             released_open: Vec::new(),
             jobs: Jobs::default(),
             held_forgets: Vec::new(),
-            sweep: Sweep::default(),
             disowner: crate::disown::Disowner::default(),
             flushes: BTreeMap::new(),
             lock_calls: BTreeMap::new(),

@@ -59,8 +59,12 @@ impl Core {
             let known = self.cache.dirs.get(&dir);
             of == dir && last < cookie && known.is_some_and(|d| d.entries.range(between).next().is_none())
         };
-        let length = if is_one && self.sweep.last.is_some_and(follows) { self.sweep.length + 1 } else { 1 };
-        self.sweep = Sweep { last: is_one.then_some((dir, cookie)), length };
+        let length = if is_one && self.cache.sweep.last.is_some_and(follows) {
+            self.cache.sweep.length + 1
+        } else {
+            1
+        };
+        self.cache.sweep = Sweep { last: is_one.then_some((dir, cookie)), length };
     }
 
     /// Whether a directory that another node has just changed is to be left to it: after some changes; at once where one removes names that nobody
@@ -68,7 +72,8 @@ impl Core {
     fn is_to_be_left(&self, ino: Ino, is_removal: bool) -> bool {
         let Some(dir) = self.cache.dirs.get(&ino) else { return false };
         let unused = self.clock.now.since(dir.used_at);
-        let is_swept = self.sweep.length >= SWEEP_MIN && self.sweep.last.is_some_and(|(of, _)| of == ino);
+        let is_swept =
+            self.cache.sweep.length >= SWEEP_MIN && self.cache.sweep.last.is_some_and(|(of, _)| of == ino);
         let entries_max = if is_swept { CHEAP_ENTRIES_MAX } else { LEFT_ENTRIES_MAX };
         if (is_removal || is_swept) && unused >= LEFT_FOR && self.is_worth_little(ino, entries_max) {
             return true;
