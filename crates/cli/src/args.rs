@@ -61,6 +61,16 @@ pub enum Command {
     /// Make the system calls of a benchmark
     #[command(hide = true)]
     BenchWorker,
+    /// Ask a mount for its space: how commands find out whether it is served, without being stuck with it
+    #[command(hide = true)]
+    AskMount(AskMountArgs),
+}
+
+/// Arguments of `ask-mount`.
+#[derive(Debug, clap::Args)]
+pub struct AskMountArgs {
+    /// The mount point
+    pub mountpoint: PathBuf,
 }
 
 /// Arguments of `format`.

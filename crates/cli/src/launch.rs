@@ -130,7 +130,7 @@ fn leave_terminal() {
 }
 
 /// This program's file; when it was replaced since, the running one through `/proc`.
-fn own_path() -> PathBuf {
+pub fn own_path() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or(running)
 }

@@ -82,6 +82,7 @@ fn run(argv: &[OsString]) -> Result<(), Failure> {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::BenchWorker => commands::bench::work(),
+        Command::AskMount(args) => commands::mount::ask(&args.mountpoint),
         Command::Guard(_) => backend::guard(),
     }
 }

@@ -171,7 +171,10 @@ fn status(shell: &Shell) -> Json {
     let is_master = matches!(link.as_deref(), Some(Link::Local(_)));
     let (membership, problem) = match shell.membership() {
         Membership::Joining => ("joining", None),
-        Membership::Member if link.is_none() => ("between masters", leaving::lack_of_room(&snapshot)),
+        Membership::Member if link.is_none() => {
+            let no_master = || shell.no_master().map(|reason| format!("no master yet: {reason}"));
+            ("between masters", leaving::lack_of_room(&snapshot).or_else(no_master))
+        }
         Membership::Member => ("member", leaving::lack_of_room(&snapshot)),
         Membership::Left => ("left", None),
         Membership::Lost(reason) => ("lost", Some(reason)),

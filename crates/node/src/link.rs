@@ -214,7 +214,6 @@ pub(crate) fn keep(shell: &Arc<Shell>) {
 /// Replaces a lost link, however long that takes: another node, or room on the disk, may come at any time. A disk
 /// that only fails is given up on, or its users would wait for ever.
 fn replace(shell: &Arc<Shell>) {
-    let mut last_said = None;
     let mut failing_since = None;
     // An attempt that failed may have asked for another, which this one is.
     while !shell.is_stopping() && shell.link().is_none() {
@@ -223,7 +222,10 @@ fn replace(shell: &Arc<Shell>) {
             return;
         }
         let failure = match establish(shell, PATIENCE_REPORT).and_then(|link| start(shell, &link)) {
-            Ok(()) => return,
+            Ok(()) => {
+                shell.note_no_master(None);
+                return;
+            }
             Err(failure) => failure,
         };
         let has_failed = match is_of_disk(&failure) {
@@ -238,9 +240,8 @@ fn replace(shell: &Arc<Shell>) {
             return;
         }
         let text = describe(&failure);
-        if last_said.as_ref() != Some(&text) && !shell.is_stopping() {
+        if shell.note_no_master(Some(text.clone())) && !shell.is_stopping() {
             log::warn!("no master yet: {text}");
-            last_said = Some(text);
         }
         if let Some(service) = shell.set_service(None) {
             service.stop(shell);

@@ -116,6 +116,8 @@ struct Status {
     /// When the link was lost that has not been replaced yet.
     down_since: Option<Micros>,
     needs_link: bool,
+    /// Why the link that was lost has not been replaced yet, as far as an attempt has said.
+    no_master: Option<String>,
     /// Why the master in this process must stop.
     service_failed: Option<String>,
     is_stopping: bool,
@@ -358,6 +360,21 @@ impl Shell {
             }
         });
         self.pump(Work::OfCore);
+    }
+
+    /// Notes why there is no master yet; returns whether that is news.
+    pub fn note_no_master(&self, reason: Option<String>) -> bool {
+        let mut is_news = false;
+        self.change_status(|status| {
+            is_news = status.no_master != reason;
+            status.no_master = reason;
+        });
+        is_news
+    }
+
+    /// Why there is no master yet.
+    pub fn no_master(&self) -> Option<String> {
+        self.status.lock().no_master.clone()
     }
 
     /// The link in use.

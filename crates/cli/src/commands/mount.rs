@@ -1,8 +1,9 @@
 //! `holdfast mount`, and what the mount helpers share with it.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use volume::{Volume, sources};
@@ -85,18 +86,39 @@ fn clear_of_the_dead(given: &Path) -> Result<(), Failure> {
 }
 
 /// Whether the kernel knows that nobody serves this mount any more. Of one that hangs it does not.
+///
+/// A process of its own asks: what a node has been sent and does not answer keeps even a killed process from ending.
 pub fn is_dead(mountpoint: &Path) -> bool {
-    let (sender, receiver) = channel();
-    let path = mountpoint.to_owned();
-    // Asked on a thread of its own: a node that hangs does not answer.
-    std::thread::spawn(move || _ = sender.send(rustix::fs::statfs(&path).map(drop)));
-    matches!(receiver.recv_timeout(PATIENCE_ANSWER), Ok(Err(Errno::NOTCONN)))
+    let mut command = std::process::Command::new(launch::own_path());
+    command.arg0("holdfast").arg("ask-mount").arg("--").arg(mountpoint);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut asker) = command.spawn() else { return false };
+    let asked = Instant::now();
+    while asked.elapsed() < PATIENCE_ANSWER {
+        match asker.try_wait() {
+            Ok(Some(status)) => return status.code() == Some(NOBODY_SERVES),
+            Ok(None) => std::thread::sleep(PAUSE_ANSWER),
+            Err(_) => return false,
+        }
+    }
+    // It may end later.
+    _ = asker.kill();
+    false
 }
 
+/// How the process that [`is_dead`] starts asks.
+pub fn ask(mountpoint: &Path) -> ! {
+    let is_served = rustix::fs::statfs(mountpoint).err() != Some(Errno::NOTCONN);
+    std::process::exit(if is_served { 0 } else { NOBODY_SERVES })
+}
+
+/// Exit code of who asked.
+const NOBODY_SERVES: i32 = 3;
 /// More mounts than anybody stacks.
 const STACKED_MAX: usize = 16;
 /// Longest wait for a node that may be alive.
 const PATIENCE_ANSWER: Duration = Duration::from_secs(2);
+const PAUSE_ANSWER: Duration = Duration::from_millis(2);
 
 fn check_mountpoint(given: &Path) -> Result<PathBuf, Failure> {
     let refused = |reason: String| Failure::mount(format!("mount point {}: {reason}", given.display()));

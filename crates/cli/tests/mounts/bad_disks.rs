@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::lab::{BINARY, Lab, Mount, PYTHON};
+use rustix::process::Signal;
+
+use crate::lab::{BINARY, Lab, Mount, PYTHON, wait_until};
 
 /// A small file system on a loop device, at `disk`; unmounted on drop.
 struct Disk(PathBuf);
@@ -120,6 +122,36 @@ fn fill(lab: &Lab) {
 
 /// Of a disk that is filled: room for what the file system below notes, not for a file.
 const LEFT_BYTES: u64 = 512 << 10;
+
+/// Goal: where others have taken all room, the reserve's too, and nobody can be master, `status` says why, and the nodes go on when there is room.
+/// Method: the master is killed on such a disk, and a file is changed, since the metadata may have room for a little.
+#[test]
+fn a_disk_that_is_too_full_for_a_master_is_named() {
+    let Some(lab) = Lab::without_volume() else { return };
+    let Some(_disk) = Disk::new(&lab) else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::write(a.path("f"), "content").expect("written");
+    assert_eq!(fs::read_to_string(b.path("f")).expect("read"), "content");
+    wait_until("a full disk without a reserve", || {
+        lab.sh("dd if=/dev/zero bs=1k status=none >> disk/filler; sync disk/filler");
+        fs::metadata(lab.path("disk/vol/reserve")).is_ok_and(|reserve| reserve.len() == 0)
+    });
+    a.signal(Signal::KILL);
+    let mut changes = lab.command("sh");
+    let script = "while touch b/f; do sleep 0.05; done";
+    let mut changes = changes.args(["-c", script]).spawn().expect("it starts");
+    wait_until("a word about it", || {
+        lab.sh("dd if=/dev/zero bs=1k status=none >> disk/filler");
+        let problems = lab.status()["problems"].to_string();
+        problems.contains("between masters: no master yet: ") && problems.contains("No space left")
+    });
+    lab.sh("rm disk/filler").expect_success();
+    assert_eq!(fs::read_to_string(b.path("f")).expect("read"), "content");
+    changes.kill().expect("ended");
+    changes.wait().expect("ended");
+    fs::write(b.path("g"), "more").expect("written");
+    b.unmount(&lab);
+}
 
 /// Goal: who unmounts when others have filled the disk is told to make room, and nothing is lost when they do. Method: room goes
 /// after the content was taken in, and comes back while umount waits.
