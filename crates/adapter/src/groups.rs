@@ -9,29 +9,43 @@ pub(crate) fn of_thread(thread: u32) -> Groups {
     groups.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a thread that waits for its answer may do to a file of these owners what its owner may, or make itself the owner. Not if it is
-/// not in sight.
-pub(crate) fn acts_as_owner(thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
-    has_any(CAP_CHOWN | CAP_FOWNER, thread, owners)
+/// What only an owner may do to a file, by the right that others need for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnersOnly {
+    /// To make somebody else its owner, or group.
+    pub gives: bool,
+    /// To set its mode, times or access lists.
+    pub sets: bool,
+}
+
+/// Whether a thread that waits for its answer may do to a file of these owners what its owner may. Not if it is not in sight.
+pub(crate) fn acts_as_owner(
+    thread: u32,
+    what: OwnersOnly,
+    owners: impl FnOnce() -> Option<(u32, u32)>,
+) -> bool {
+    let gives = if what.gives { CAP_CHOWN } else { 0 };
+    let sets = if what.sets { CAP_FOWNER } else { 0 };
+    has_all(gives | sets, thread, owners)
 }
 
 /// Whether a sticky directory does not keep such a thread from a file of these owners.
 pub(crate) fn passes_sticky(thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
-    has_any(CAP_FOWNER, thread, owners)
+    has_all(CAP_FOWNER, thread, owners)
 }
 
 /// Whether such a thread may set the setgid bit of a file of a group that it is not in.
 pub(crate) fn keeps_setgid(thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
-    has_any(CAP_FSETID, thread, owners)
+    has_all(CAP_FSETID, thread, owners)
 }
 
-/// Whether a thread has one of these capabilities towards a file of these owners. In a user namespace of its own anybody has every one; they
+/// Whether a thread has all of these capabilities towards a file of these owners. In a user namespace of its own anybody has every one; they
 /// count for the users and groups that are mapped there (`privileged_wrt_inode_uidgid` in linux:kernel/capability.c).
-fn has_any(capabilities: u64, thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
+fn has_all(capabilities: u64, thread: u32, owners: impl FnOnce() -> Option<(u32, u32)>) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let rights = rights.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    if !rights.is_some_and(|mask| mask & capabilities != 0) {
+    if !rights.is_some_and(|mask| mask & capabilities == capabilities) {
         return false;
     }
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
@@ -63,13 +77,15 @@ const CAP_FSETID: u64 = 1 << 4;
 
 #[cfg(test)]
 mod tests {
-    use super::{acts_as_owner, is_mapped, of_thread};
+    use super::{OwnersOnly, acts_as_owner, is_mapped, of_thread};
 
     #[test]
     fn rights_in_the_own_namespace_are_for_every_file() {
         let is_root = rustix::process::geteuid().is_root();
-        assert_eq!(acts_as_owner(std::process::id(), || None), is_root);
-        assert!(!acts_as_owner(0, || Some((0, 0))));
+        for what in [OwnersOnly { gives: true, sets: false }, OwnersOnly { gives: true, sets: true }] {
+            assert_eq!(acts_as_owner(std::process::id(), what, || None), is_root);
+            assert!(!acts_as_owner(0, what, || Some((0, 0))));
+        }
         assert!(is_mapped("self", "uid_map", 0) && !is_mapped("0", "uid_map", 0));
     }
 

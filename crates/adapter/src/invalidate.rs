@@ -35,7 +35,7 @@ use std::{fmt, io};
 use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use types::{Ino, Name};
+use types::{Ino, Micros, Name};
 use vfs::{Asker, Invalidation, LaterEnd, Outdated, PageSpan, Shield};
 
 pub use drops::{Drops, First};
@@ -147,6 +147,7 @@ impl Invalidator {
             watch: Condvar::new(),
             ended: Condvar::new(),
             lulls: lulls::Lulls::default(),
+            raised: Mutex::default(),
         });
         // Made first: its drop ends what was started if the second thread cannot be.
         let this = Self { shared };
@@ -175,6 +176,11 @@ impl Invalidator {
     /// asking about.
     pub fn outdate(&self, ino: Ino) {
         self.shared.perform(&Step::Order(Invalidation::Attr { ino }));
+    }
+
+    /// Whether all names ran out at once so long ago at most.
+    pub fn has_raised_within(&self, within: Micros) -> bool {
+        self.shared.raised.lock().is_some_and(|at| at.elapsed() <= Duration::from_micros(within.0))
     }
 
     /// Sees to what comes before an answer, then calls `then`. Never blocks.
@@ -282,6 +288,8 @@ struct Shared {
     /// A thread has ended.
     ended: Condvar,
     lulls: lulls::Lulls,
+    /// When the epoch was raised last.
+    raised: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -637,7 +645,7 @@ impl Shared {
                 (InvalidationKind::EntryDelete, notify.inval_entry(parent.0, name))
             }
             Step::Order(Invalidation::Renamed { .. } | Invalidation::Names {}) if notify.has_inc_epoch() => {
-                (InvalidationKind::Epoch, notify.inc_epoch())
+                (InvalidationKind::Epoch, self.inc_epoch())
             }
             // Before Linux 6.16: it is judged by the old owner until something else has it looked at.
             Step::Order(Invalidation::Names {}) => return,
@@ -877,12 +885,18 @@ impl Shared {
         is_name_stuck || is_full && state.has_name_held_up() && state.blocking_calls().all(is_overdue)
     }
 
+    fn inc_epoch(&self) -> Result<Notified, NotifyError> {
+        let result = self.notify.inc_epoch();
+        *self.raised.lock() = Some(Instant::now());
+        result
+    }
+
     fn raise_epoch(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) {
         // Not what comes meanwhile: its names may have been given out after the epoch.
         let upto = state.submitted;
         let begun = Instant::now();
         let result = MutexGuard::unlocked(state, || {
-            let result = self.notify.inc_epoch();
+            let result = self.inc_epoch();
             self.count(InvalidationKind::Epoch, begun, &result);
             result
         });

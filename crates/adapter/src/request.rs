@@ -13,6 +13,7 @@ use wire::{BYTE_MAX, ByteLock, LockKind, LockOwner};
 use crate::capability::CAPABILITY;
 use crate::convert::{FileHandle, kind_of_mode, open_mode_of, timespec_of};
 use crate::dir::DirPacker;
+use crate::groups::OwnersOnly;
 use crate::linux;
 use crate::refused::MayCut;
 use crate::reply::{Answer, Shape};
@@ -233,16 +234,19 @@ impl Translated<'_> {
         Some((ino, groups.as_mut()?))
     }
 
-    /// The file with which somebody does what only an owner may, and who, if it is to be made sure that he is.
-    pub(crate) fn owned(&mut self) -> Option<(Ino, &mut Option<u32>)> {
+    /// The file with which somebody does what only an owner may, what that is, and who, if it is to be made sure that he is.
+    pub(crate) fn owned(&mut self) -> Option<(Ino, OwnersOnly, &mut Option<u32>)> {
         match self {
             Self::Ask(Request::SetAttr { ino, set, .. }, _) if set.only_owner.is_some() => {
-                Some((*ino, &mut set.only_owner))
+                let gives = set.uid.is_some() || set.gid.is_some();
+                let has_times = set.atime.is_some() || set.mtime.is_some();
+                let what = OwnersOnly { gives, sets: set.mode.is_some() || has_times || !gives };
+                Some((*ino, what, &mut set.only_owner))
             }
             Self::Ask(
                 Request::SetXattr { ino, only_owner, .. } | Request::RemoveXattr { ino, only_owner, .. },
                 _,
-            ) if only_owner.is_some() => Some((*ino, only_owner)),
+            ) if only_owner.is_some() => Some((*ino, OwnersOnly { gives: false, sets: true }, only_owner)),
             Self::Ask(..) | Self::Write(_) | Self::Answer(_) => None,
         }
     }

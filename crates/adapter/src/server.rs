@@ -146,11 +146,11 @@ impl<D: Driver + 'static> Handler for Server<D> {
         {
             groups.extend(groups::of_thread(call.pid()));
         }
-        if let Some((ino, only_owner)) = translated.owned()
+        if let Some((ino, what, only_owner)) = translated.owned()
             && let Some(uid) = *only_owner
             // Whoever is the owner as it looks from here may no longer be when it is done, which is judged then.
             && !driver.with_core(|core, _| core.is_owner(ino, uid))
-            && groups::acts_as_owner(call.pid(), || driver.with_core(|core, _| core.owners(ino)))
+            && groups::acts_as_owner(call.pid(), what, || driver.with_core(|core, _| core.owners(ino)))
         {
             *only_owner = None;
         }
@@ -415,10 +415,12 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
 fn find<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
     match reply {
         Reply::Entry(entry) if twice::is_renaming(call.pid()) => {
-            if let Some(name) = call.making {
-                driver.pending().found.refuse(call.pid(), name);
-            }
-            driver.with_core(|core, _| core.forget(entry.attr.ino, 1));
+            driver.with_core(|core, clock| {
+                if let Some(name) = call.making {
+                    driver.pending().found.refuse(call.pid(), name, clock.now);
+                }
+                core.forget(entry.attr.ino, 1);
+            });
             call.set_before(Before::default());
             finish(driver, call, Reply::Error(FsError::Stale));
         }

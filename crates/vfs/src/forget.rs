@@ -27,6 +27,8 @@ struct Stale {
     directories: BTreeSet<Ino>,
     /// Old places of directories.
     seats: Vec<Invalidation>,
+    /// Inodes that have another name.
+    moved: Vec<Ino>,
 }
 
 impl Stale {
@@ -70,7 +72,7 @@ impl Core {
         }
         // Before the change counts as told.
         self.tell_out_of_sight();
-        let Stale { names: mut list, inodes, directories, seats } = stale;
+        let Stale { names: mut list, inodes, directories, seats, moved } = stale;
         if !seats.is_empty() {
             self.invalidate(Purpose::Alone, seats, Vec::new());
         }
@@ -104,7 +106,8 @@ impl Core {
             self.acknowledge(seq, open);
             self.leave_directories(&left);
         } else {
-            self.invalidate(Purpose::Forget { seq, open, left }, list, pages);
+            let job = self.invalidate(Purpose::Forget { seq, open, left }, list, pages);
+            self.note_elsewhere(&moved, job);
         }
     }
 
@@ -144,7 +147,9 @@ impl Core {
                 if self.is_moved_only(*parent, *cookie, entry) {
                     return;
                 }
-                self.note_elsewhere(*parent, *cookie, entry);
+                if self.is_moved(*parent, *cookie, entry) {
+                    stale.moved.push(entry.ino);
+                }
                 stale.directories.insert(*parent);
                 let changes_content = self.changes_content(*parent, *cookie, entry);
                 if changes_content {

@@ -92,6 +92,10 @@ impl Jobs {
         self.list.contains_key(&number)
     }
 
+    pub fn has(&self, number: u64) -> bool {
+        self.list.contains_key(&number)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u64, &InvalidateJob)> {
         self.list.iter().map(|(number, job)| (*number, job))
     }

@@ -1,5 +1,6 @@
 //! What is noted before an answer is given: what the kernel has from then on, who was told what, and what comes before the answer.
 
+use meta::FileKind;
 use obs::FuseKind;
 use types::{Ino, Micros};
 use vfs::{Asker, Clock, Core, Keep, Outdated, Reply};
@@ -9,7 +10,6 @@ use crate::invalidate::Before;
 use crate::looks::Looks;
 use crate::reply::{Shape, WriteShape};
 use crate::server::Driver;
-use crate::twice::{self, Found};
 
 /// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
 /// about that first.
@@ -22,7 +22,7 @@ pub(super) fn note_answer<D: Driver>(
 ) {
     let catch_up = driver.catch_up();
     note_told(&driver.pending().looks, clock.now, call, reply);
-    note_found(core, &driver.pending().found, clock.now, call, reply);
+    note_found(driver, core, clock.now, call, reply);
     let is_short = |len: usize, wanted: u32| len < wanted as usize;
     match (call.shape, reply) {
         // Nothing may come before this answer.
@@ -94,13 +94,20 @@ fn note_told(looks: &Looks, now: Micros, call: &mut Call, reply: &Reply) {
 }
 
 /// A rename that finds one file under both names does nothing, and says that it has.
-fn note_found(core: &Core, found: &Found, now: Micros, call: &mut Call, reply: &Reply) {
-    if call.kind() == FuseKind::Lookup
-        && let (Some(name), Reply::Entry(entry)) = (call.making, reply)
-    {
-        let (thread, ino) = (call.pid(), entry.attr.ino);
-        let is_twice = found.note(thread, ino, name, now, || core.may_have_old_name(ino));
-        call.may_be_twice = is_twice && twice::has_one_name(&entry.attr);
+fn note_found<D: Driver>(driver: &D, core: &Core, now: Micros, call: &mut Call, reply: &Reply) {
+    let (found, thread) = (&driver.pending().found, call.pid());
+    match (call.kind(), reply) {
+        (FuseKind::Rename, _) => found.renamed(thread),
+        (FuseKind::Lookup, Reply::NoEntry(_)) => found.end_walk(thread),
+        (FuseKind::Lookup, Reply::Entry(entry)) if entry.attr.kind != FileKind::Directory => {
+            let Some(name) = call.making else { return };
+            let have_run_out = |within: Micros| driver.invalidator().has_raised_within(within);
+            let may_have = || core.may_have_old_name(entry.attr.ino, have_run_out);
+            let is_twice = found.note(thread, entry.attr.ino, name, now, may_have);
+            // Of one with several names it is nothing special.
+            call.may_be_twice = is_twice && entry.attr.nlink == 1;
+        }
+        _ => {}
     }
 }
 

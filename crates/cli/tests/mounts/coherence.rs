@@ -12,6 +12,7 @@ use serde_json::{Value as Json, json};
 
 use crate::lab::{Lab, Mount, Partner};
 use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 
 /// Goal: whatever one process did is what the other sees at once: names, absent names, sizes, modes, content and
 /// listings, from caches filled before. Method: a model of the tree; each step one partner changes something at
@@ -555,6 +556,50 @@ fn of_two_who_rename_the_same_file_one_is_told_so() {
 }
 
 const JOBS: usize = 1500;
+
+/// Goal: who renames over or exchanges what another node has just moved there, once it has, is not refused. Method: names that one node has seen are changed by the
+/// other, and then each in the place of the other by the first; two nodes exchange two files by turns.
+#[test]
+fn what_another_node_has_moved_is_renamed_at_the_first_try() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let exchange = |mount: &Mount, one: &str, other: &str| {
+        let (one, other) = (mount.path(one), mount.path(other));
+        rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)
+    };
+    for n in 0..20 {
+        let dir = format!("d{n}");
+        fs::create_dir(a.path(&dir)).expect("made");
+        let at = |name: &str| format!("{dir}/{name}");
+        for name in ["x", "y"] {
+            fs::write(a.path(&at(&format!("{name}.tmp"))), name).expect("written");
+            fs::metadata(b.path(&at(&format!("{name}.tmp")))).expect("seen");
+        }
+        for name in ["x", "y"] {
+            fs::rename(a.path(&at(&format!("{name}.tmp"))), a.path(&at(name))).expect("renamed");
+        }
+        match n % 3 {
+            0 => fs::rename(b.path(&at("x")), b.path(&at("y"))).expect("renamed over"),
+            1 => exchange(&b, &at("x"), &at("y")).expect("exchanged"),
+            _ => {
+                let (one, other) = (b.path(&at("x")), b.path(&at("y")));
+                let refused = rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::NOREPLACE);
+                assert_eq!(refused, Err(Errno::EXIST));
+                continue;
+            }
+        }
+        assert_eq!(fs::read_to_string(a.path(&at("y"))).expect("read"), "x");
+    }
+    fs::write(a.path("p"), "0").expect("written");
+    fs::write(a.path("q"), "1").expect("written");
+    for n in 0..40 {
+        exchange([&a, &b][n % 2], "p", "q").expect("exchanged");
+    }
+    let seen = ["p", "q"].map(|name| fs::read_to_string(b.path(name)).expect("read"));
+    assert_eq!(seen, ["0", "1"]);
+    b.unmount(&lab);
+    a.unmount(&lab);
+}
 
 /// Goal: who reads a file that another node cuts and extends waits for what is under way, and not for a limit of time. Method: two threads of one node read all of it,
 /// one of the other cuts and extends it.

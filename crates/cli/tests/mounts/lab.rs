@@ -233,8 +233,13 @@ impl Partner {
 
     /// Starts one as the user `nobody`.
     pub fn start_as_nobody(dir: &Path) -> Self {
+        Self::start_as_nobody_with(&[], dir)
+    }
+
+    /// The same with capabilities: options of setpriv(1).
+    pub fn start_as_nobody_with(capabilities: &[&str], dir: &Path) -> Self {
         let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", PYTHON]);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(capabilities).arg(PYTHON);
         Self::start_by(command, dir)
     }
 

@@ -228,6 +228,32 @@ fn permissions_and_owners_hold_on_both_nodes() {
     assert_eq!(nobody.must("read", &[json!("secret")]), json!("s"));
 }
 
+/// Goal: who has given a file away, on whatever node, does to it what his capabilities allow and no more: CAP_CHOWN gives it to others, CAP_FOWNER sets its mode.
+/// Method: a user has it open while root of another node takes it.
+#[test]
+fn a_file_that_another_node_took_is_changed_by_who_may() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    let mut root = Partner::start(&a.root);
+    root.must("chmod", &[json!("."), json!(0o777)]);
+    let refused = || Err("EPERM".to_owned());
+    for (n, capability) in [None, Some("chown"), Some("fowner")].into_iter().enumerate() {
+        let options =
+            capability.map(|name| [format!("--inh-caps=+{name}"), format!("--ambient-caps=+{name}")]);
+        let options: Vec<&str> = options.iter().flatten().map(String::as_str).collect();
+        let mut user = Partner::start_as_nobody_with(&options, &b.root);
+        let file = format!("f{n}");
+        user.must("create", &[json!(file), json!("content"), json!(0o644)]);
+        let fd = user.must("open", &[json!(file), json!("r")]);
+        root.must("chown", &[json!(file), json!(0), json!(0)]);
+        let is = |name: &str| capability == Some(name);
+        let set = user.ask("chmod", &[fd.clone(), json!(0o4755)]);
+        assert_eq!(set, if is("fowner") { Ok(Json::Null) } else { refused() }, "{capability:?}");
+        let given = user.ask("chown", &[fd, json!(NOBODY), json!(NOBODY)]);
+        assert_eq!(given, if is("chown") { Ok(Json::Null) } else { refused() }, "{capability:?}");
+    }
+}
+
 #[test]
 fn a_file_replaced_elsewhere_is_whole_until_its_last_close() {
     let Some(lab) = Lab::new() else { return };
