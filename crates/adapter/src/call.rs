@@ -207,6 +207,10 @@ pub struct PendingTable {
     pub(crate) late: Told<Late>,
     /// Who was told of which attributes.
     pub(crate) looks: Looks,
+    /// Who was given a name of which inode, with its attributes or without.
+    pub(crate) names: Looks,
+    /// What was named last to whom, in directories that others change.
+    pub(crate) named: Told<Ino>,
     /// Who found what last.
     pub(crate) found: Found,
 }

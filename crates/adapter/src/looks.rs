@@ -66,9 +66,15 @@ impl Looks {
     /// Whether somebody else than `thread`, which has changed the inode, may not have taken in what he was told of it before. The caller takes
     /// that back, and says [so](Self::are_taken_back).
     pub fn are_under_way(&self, ino: Ino, thread: u32, now: Micros) -> bool {
+        self.were_told_within(TAKEN_IN_WITHIN, ino, thread, now)
+    }
+
+    /// Whether somebody else than `thread` was told of an inode within this time.
+    pub fn were_told_within(&self, within: Micros, ino: Ino, thread: u32, now: Micros) -> bool {
         let table = self.0.lock();
         let slot = &table.slots[place(ino)];
-        slot.ino == ino.0 && slot.told.is_fresh(thread, now) || table.others.is_fresh(thread, now)
+        let is_fresh = |told: &Told| told.is_fresh(thread, now, within);
+        slot.ino == ino.0 && is_fresh(&slot.told) || is_fresh(&table.others)
     }
 
     /// What anybody was told of an inode until then is taken back.
@@ -99,9 +105,9 @@ impl Told {
         }
     }
 
-    /// Whether any but `thread` was told lately.
-    fn is_fresh(&self, thread: u32, now: Micros) -> bool {
-        let is_fresh = |at: Option<Micros>| at.is_some_and(|at| now.since(at) <= TAKEN_IN_WITHIN);
+    /// Whether any but `thread` was told within this time.
+    fn is_fresh(&self, thread: u32, now: Micros, within: Micros) -> bool {
+        let is_fresh = |at: Option<Micros>| at.is_some_and(|at| now.since(at) <= within);
         let is_own = self.thread == thread && thread != 0;
         is_fresh(self.other_at) || !is_own && is_fresh(self.at)
     }

@@ -265,7 +265,7 @@ impl SegmentWriter {
             let data = take(&mut parts, &mut in_part, len);
             let (file_offset, len) = (file_offset + done, len as u32);
             let run = NewRun { ino, file_offset, len, data: &data };
-            match self.open_segment_for(len).and_then(|open| self.write_runs(open, &[run])) {
+            match self.open_segment_for(len).and_then(|open| self.write_runs_anywhere(open, &[run])) {
                 Ok(appended) => extents.extend(appended),
                 Err(error) => {
                     self.take_back(&extents);
@@ -299,7 +299,7 @@ impl SegmentWriter {
         };
         let runs = list.iter().take(RUNS_TOGETHER).take_while(fits).map(Loose::run);
         let runs: Vec<NewRun<'_>> = runs.collect();
-        self.write_runs(open, &runs)
+        self.write_runs_anywhere(open, &runs)
     }
 
     /// Number of the last append; a sync plan made now covers it and all before.
@@ -476,6 +476,21 @@ impl SegmentWriter {
 
     fn is_in_use(&self, segment: SegmentId) -> bool {
         self.unsynced.contains_key(&segment) || self.open.is_some_and(|open| open.segment == segment)
+    }
+
+    /// Writes runs into the open segment, or a fresh one where that takes none any more: somebody else has synced it and failed.
+    fn write_runs_anywhere(
+        &mut self,
+        open: OpenSegment,
+        runs: &[NewRun<'_>],
+    ) -> Result<Vec<Extent>, ChunkError> {
+        match self.write_runs(open, runs) {
+            Err(ChunkError::Poisoned { .. }) => {
+                let open = self.open_segment_for(runs.first().map_or(0, |run| run.len))?;
+                self.write_runs(open, runs)
+            }
+            written => written,
+        }
     }
 
     /// Writes runs with their headers, and the segment's header before the first, in one call.

@@ -136,6 +136,18 @@ impl Core {
             || self.is_dropping(resource) && self.tokens.held(resource).permits(LockMode::Pr)
     }
 
+    /// Whoever was given a name of this inode has it, and no other answer that names it was made lately. One that the kernel keeps for longer than for
+    /// one use is left as it was.
+    pub fn name_taken_in(&mut self, ino: Ino) {
+        let Place::Covered(parent, cookie) = self.place(ino) else { return };
+        let entry = self.cache.dirs.get(&parent).and_then(|dir| dir.entries.get(&cookie));
+        if entry.is_some_and(|entry| entry.dirent.ino == ino && !entry.name_out)
+            && let Some(known) = self.known.get_mut(&ino).filter(|known| known.lookups > 0)
+        {
+            known.naming = Naming::None;
+        }
+    }
+
     /// Hands an entry to the kernel and remembers what it now has.
     pub(crate) fn give_entry(
         &mut self,

@@ -7,7 +7,7 @@
 //! - What is here is the state after every change of this node's log, unflushed content excepted, which
 //!   stands in [`crate::live`] and is laid over when asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use meta::{Body, Change, Child, Content, Cookie, Dirent, FileKind, Inode, InodeAttr};
@@ -226,6 +226,27 @@ fn is_displaced(cookie: Cookie) -> bool {
     cookie != Cookie::range_of(cookie.hash()).0
 }
 
+/// Inodes of the entries that were taken away last, and whether the kernel may keep the names that they had.
+#[derive(Debug, Default)]
+pub(crate) struct TakenNames(VecDeque<(Ino, bool)>);
+
+impl TakenNames {
+    fn note(&mut self, old: &CachedEntry) {
+        self.0.push_back((old.dirent.ino, old.name_out));
+        if self.0.len() > TAKEN_MAX {
+            self.0.pop_front();
+        }
+    }
+
+    /// Whether the kernel may keep the name that an inode had before the change, just applied, that gave it another. True if that is not known.
+    pub fn was_out(&self, ino: Ino) -> bool {
+        self.0.iter().rev().find(|(taken, _)| *taken == ino).is_none_or(|(_, name_out)| *name_out)
+    }
+}
+
+/// More than one change takes away.
+const TAKEN_MAX: usize = 8;
+
 /// The cache of a node.
 #[derive(Debug, Default)]
 pub struct Cache {
@@ -247,6 +268,8 @@ pub struct Cache {
     pub walk: crate::walk::Walk,
     /// The walk that goes through files which no directory covers.
     pub file_walk: crate::onlookers::FileWalk,
+    /// Names that were taken away.
+    pub(crate) taken: TakenNames,
     /// How another node goes through a directory that is read here.
     pub(crate) sweep: crate::left::Sweep,
     /// Where the kernel was told of such files last. Of those that it knows.
@@ -297,6 +320,7 @@ impl Cache {
                 if let Some(dir) = self.dirs.get_mut(parent)
                     && let Some(old) = dir.take(*cookie)
                 {
+                    self.taken.note(&old);
                     self.left.push((old.dirent.ino, Place::Covered(*parent, *cookie)));
                     if let Child::Covered { inode } = &old.dirent.child {
                         self.departed.push((old.dirent.ino, Arc::clone(inode)));
@@ -395,6 +419,7 @@ impl Cache {
             self.parents.remove(&old.dirent.ino);
         }
         if let Some(old) = &replaced {
+            self.taken.note(old);
             self.left.push((old.dirent.ino, Place::Covered(parent, cookie)));
             // One that is replaced, or that was moved from here: then it has another name.
             if let (Child::Covered { inode }, true) = (&old.dirent.child, old.dirent.ino != entry_ino) {

@@ -329,4 +329,4 @@ impl Core {
 /// A question of the kernel takes less, from its thought to its arrival.
 pub(crate) const QUIET: Micros = Micros(1_000_000);
 /// An answer takes less.
-pub(crate) const ON_ITS_WAY: Micros = Micros(100_000);
+pub const ON_ITS_WAY: Micros = Micros(100_000);

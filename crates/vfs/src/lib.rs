@@ -69,7 +69,7 @@ pub use crate::core::{Core, Snapshot};
 pub use crate::ends::{Asker, LaterEnd, Outdated, Seen};
 pub use crate::flush::Dealt;
 pub use crate::guard::{Guard, Unguarded};
-pub use crate::judged::Permissions;
+pub use crate::judged::{ON_ITS_WAY, Permissions};
 pub use crate::outputs::{Clock, Invalidation, Output};
 pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, PageSpan,

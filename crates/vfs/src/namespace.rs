@@ -164,8 +164,8 @@ impl Core {
         self.finish_dir(Reply::Done, progress)
     }
 
-    /// The kernel moves a renamed name with the lifetime it was given under the old one: it keeps the new name as if
-    /// told of it. False if it cannot be noted under a token that is used here.
+    /// The kernel moves a renamed name with the lifetime it was given under the old one: it keeps the new name as it would the
+    /// old one. False if it cannot be noted under a token that is used here.
     pub(crate) fn note_renamed(&mut self, op: &Op) -> bool {
         let mut are_noted = true;
         for (parent, name) in names_given(op) {
@@ -180,7 +180,7 @@ impl Core {
                 dir.entries.get_mut(&cookie)
             });
             match entry {
-                Some(entry) => entry.name_out = true,
+                Some(entry) => entry.name_out |= self.cache.taken.was_out(entry.dirent.ino),
                 None => are_noted = false,
             }
         }

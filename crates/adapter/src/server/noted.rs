@@ -22,6 +22,7 @@ pub(super) fn note_answer<D: Driver>(
 ) {
     let catch_up = driver.catch_up();
     note_told(&driver.pending().looks, clock.now, call, reply);
+    note_named(driver, clock.now, call, reply);
     note_found(driver, core, clock.now, call, reply);
     let is_short = |len: usize, wanted: u32| len < wanted as usize;
     match (call.shape, reply) {
@@ -90,6 +91,33 @@ fn note_told(looks: &Looks, now: Micros, call: &mut Call, reply: &Reply) {
             call.changed_at = now;
         }
         _ => {}
+    }
+}
+
+/// Who is given a name takes it in before he asks for anything else.
+fn note_named<D: Driver>(driver: &D, now: Micros, call: &Call, reply: &Reply) {
+    let (pending, thread) = (driver.pending(), call.pid());
+    match reply {
+        Reply::Entry(entry) | Reply::Created(entry, _) => {
+            pending.names.note(entry.attr.ino, thread, now);
+            if entry.keep_name == Keep::No && thread != 0 {
+                pending.named.note(thread, entry.attr.ino);
+            }
+        }
+        Reply::Dir(_) => pending.names.note_many(thread, now),
+        _ => {}
+    }
+}
+
+/// A thread asks for something: it has taken in the name that it was given last.
+pub(super) fn take_in<D: Driver>(driver: &D, thread: u32) {
+    let pending = driver.pending();
+    if let Some(ino) = pending.named.take(thread, |_| true) {
+        driver.with_core(|core, clock| {
+            if !pending.names.were_told_within(vfs::ON_ITS_WAY, ino, thread, clock.now) {
+                core.name_taken_in(ino);
+            }
+        });
     }
 }
 

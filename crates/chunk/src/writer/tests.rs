@@ -126,6 +126,21 @@ fn a_failed_sync_reports_all_unsynced_writes_once() {
 }
 
 #[test]
+fn what_comes_after_a_sync_that_somebody_else_has_failed_is_kept() {
+    let store = MemStore::new();
+    let mut writer = writer(&store, SEGMENT_LEN, 4);
+    let before = writer.append(INO, 0, &[b"before"]).unwrap();
+    store.fail(Action::Sync, 0, Fault::Io);
+    store.sync(before[0].segment()).unwrap_err();
+    let after = writer.append(INO, 10, &[b"after"]).unwrap();
+    assert_eq!(after[0].segment(), SegmentId(2));
+    let failures = sync(&mut writer, &store);
+    assert_eq!(failures[0].lost, [Lost { ino: INO, extent: before[0].clone() }]);
+    store.crash(0);
+    assert_eq!(read(&store, &after[0]).unwrap(), b"after");
+}
+
+#[test]
 fn a_failed_write_ends_the_segment_and_loses_no_earlier_one() {
     let store = MemStore::new();
     let mut writer = writer(&store, SEGMENT_LEN, 4);
