@@ -178,6 +178,11 @@ impl Invalidator {
         self.shared.perform(&Step::Order(Invalidation::Attr { ino }));
     }
 
+    /// Nobody is on his way to a name any more: a job that waits for that alone goes on.
+    pub fn settle(&self, parent: Ino, name: &Name) {
+        self.shared.settle(parent, name);
+    }
+
     /// Whether all names ran out at once so long ago at most.
     pub fn has_raised_within(&self, within: Micros) -> bool {
         self.shared.raised.lock().is_some_and(|at| at.elapsed() <= Duration::from_micros(within.0))
@@ -321,6 +326,8 @@ struct Job {
     number: u64,
     steps: Arc<[Step]>,
     next: usize,
+    /// Steps among these that there is no need for any more.
+    settled: Vec<usize>,
     done: Done,
 }
 
@@ -434,12 +441,25 @@ impl Job {
     fn skip_covered(&mut self, covered: u64) -> Option<CallKind> {
         while let Some(step) = self.steps.get(self.next) {
             let kind = step.kind();
-            if kind != CallKind::Name || self.number >= covered {
+            let is_done =
+                kind == CallKind::Name && self.number < covered || self.settled.contains(&self.next);
+            if !is_done {
                 return Some(kind);
             }
             self.next += 1;
         }
         None
+    }
+
+    /// A name need not be taken back any more. Whether that is the next step.
+    fn settle(&mut self, parent: Ino, name: &Name) -> bool {
+        let is_it = |step: &Step| match step {
+            Step::Order(Invalidation::Name { parent: of, name: other }) => (*of, other) == (parent, name),
+            _ => false,
+        };
+        let found = self.steps.iter().skip(self.next).position(is_it).map(|at| self.next + at);
+        self.settled.extend(found);
+        found == Some(self.next)
     }
 
     /// Whether only an epoch, or a call that may block, gets it on.
@@ -520,7 +540,7 @@ impl Shared {
         }
         let number = state.submitted;
         state.submitted += 1;
-        state.ready.push_back(Job { number, steps, next: 0, done });
+        state.ready.push_back(Job { number, steps, next: 0, settled: Vec::new(), done });
         self.call_worker(&mut state);
     }
 
@@ -883,6 +903,30 @@ impl Shared {
         });
         let is_full = state.is_full(self.config.workers_max);
         is_name_stuck || is_full && state.has_name_held_up() && state.blocking_calls().all(is_overdue)
+    }
+
+    fn settle(self: &Arc<Self>, parent: Ino, name: &Name) {
+        let mut state = self.state.lock();
+        for job in &mut state.ready {
+            job.settle(parent, name);
+        }
+        let is_stuck = |call: &mut Call| call.job.as_mut().is_some_and(|job| job.settle(parent, name));
+        let mut freed: Vec<Job> = state
+            .calls
+            .iter_mut()
+            .filter_map(|call| if is_stuck(call) { call.job.take() } else { None })
+            .collect();
+        let held_up = std::mem::take(&mut state.held_up);
+        for mut job in held_up {
+            match job.settle(parent, name) {
+                true => freed.push(job),
+                false => state.held_up.push_back(job),
+            }
+        }
+        for job in freed {
+            state.ready.push_back(job);
+            self.call_worker(&mut state);
+        }
     }
 
     fn inc_epoch(&self) -> Result<Notified, NotifyError> {

@@ -137,15 +137,18 @@ impl Core {
     }
 
     /// Whoever was given a name of this inode has it, and no other answer that names it was made lately. One that the kernel keeps for longer than for
-    /// one use is left as it was.
-    pub fn name_taken_in(&mut self, ino: Ino) {
-        let Place::Covered(parent, cookie) = self.place(ino) else { return };
+    /// one use is left as it was. Returns the name: who takes it back because of that answer alone has nothing to wait for.
+    pub fn name_taken_in(&mut self, ino: Ino) -> Option<(Ino, Name)> {
+        let (parent, cookie) = match self.place(ino) {
+            Place::Covered(parent, cookie) => (parent, cookie),
+            Place::Own => self.cache.seen_at.get(&ino)?.only()?,
+            Place::Unknown => return None,
+        };
         let entry = self.cache.dirs.get(&parent).and_then(|dir| dir.entries.get(&cookie));
-        if entry.is_some_and(|entry| entry.dirent.ino == ino && !entry.name_out)
-            && let Some(known) = self.known.get_mut(&ino).filter(|known| known.lookups > 0)
-        {
-            known.naming = Naming::None;
-        }
+        let entry = entry.filter(|entry| entry.dirent.ino == ino && !entry.name_out)?;
+        let known = self.known.get_mut(&ino).filter(|known| known.lookups > 0)?;
+        let was_named = std::mem::replace(&mut known.naming, Naming::None) != Naming::None;
+        was_named.then(|| (parent, entry.dirent.name.clone()))
     }
 
     /// Hands an entry to the kernel and remembers what it now has.

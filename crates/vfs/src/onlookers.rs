@@ -34,6 +34,11 @@ impl Seen {
             self.0 = [Some(place), self.0[0]];
         }
     }
+
+    /// The only one.
+    pub(crate) fn only(self) -> Option<(Ino, Cookie)> {
+        self.0[0].filter(|_| self.0[1].is_none())
+    }
 }
 
 impl Core {

@@ -239,6 +239,27 @@ fn a_stuck_name_raises_the_epoch_once_and_the_rest_of_its_job_goes_on() {
 }
 
 #[test]
+fn a_name_that_is_settled_is_waited_for_no_longer_and_by_no_epoch() {
+    let bench = bench(patience(NEVER));
+    bench.kernel.block("expire 1 a");
+    bench.invalidator.submit(7, vec![name(1, "a"), name(1, "b"), name(1, "c"), directory(1)]);
+    bench.kernel.wait_for("expire 1 a");
+    let settle = |parent, name: &str| {
+        bench.invalidator.settle(Ino(parent), &Name::new(name.as_bytes()).unwrap());
+    };
+    // Of another directory; later in the list; then the one that is stuck.
+    settle(2, "a");
+    settle(1, "c");
+    settle(1, "a");
+    bench.expect_done(7);
+    let expected = ["expire 1 a", "expire 1 b", "inode 1 0 0"];
+    bench.expect_begun(&expected);
+    bench.kernel.unblock("expire 1 a");
+    bench.pass(8);
+    assert_eq!(bench.done.try_recv().ok(), None, "reported twice");
+}
+
+#[test]
 fn a_thread_that_only_lacks_a_processor_gets_no_epoch() {
     let bench = bench(patience(AT_ONCE));
     bench.kernel.is_busy.store(true, Ordering::Relaxed);

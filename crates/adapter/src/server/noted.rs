@@ -112,12 +112,15 @@ fn note_named<D: Driver>(driver: &D, now: Micros, call: &Call, reply: &Reply) {
 /// A thread asks for something: it has taken in the name that it was given last.
 pub(super) fn take_in<D: Driver>(driver: &D, thread: u32) {
     let pending = driver.pending();
-    if let Some(ino) = pending.named.take(thread, |_| true) {
-        driver.with_core(|core, clock| {
-            if !pending.names.were_told_within(vfs::ON_ITS_WAY, ino, thread, clock.now) {
-                core.name_taken_in(ino);
-            }
-        });
+    let Some(ino) = pending.named.take(thread, |_| true) else { return };
+    let taken = driver.with_core(|core, clock| {
+        match pending.names.were_told_within(vfs::ON_ITS_WAY, ino, thread, clock.now) {
+            true => None,
+            false => core.name_taken_in(ino),
+        }
+    });
+    if let Some((parent, name)) = taken {
+        driver.invalidator().settle(parent, &name);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::{Value as Json, json};
 
-use crate::lab::{Lab, Mount, Partner};
+use crate::lab::{Lab, Mount, PYTHON, Partner};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
@@ -556,6 +556,49 @@ fn of_two_who_rename_the_same_file_one_is_told_so() {
 }
 
 const JOBS: usize = 1500;
+
+/// Goal: a directory in which two nodes work by turns stays where it is for a third process, which works in it: names are not dropped from the kernel for each turn.
+/// Method: a process of either node creates, renames and looks; the working directory of one that does nothing else is asked for all the time.
+#[test]
+fn a_working_directory_stays_while_two_nodes_work_in_it() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(a.path("d")).expect("made");
+    fs::write(a.path("d/stays"), "content").expect("written");
+    let until = Instant::now() + Duration::from_secs(4);
+    let work = |mount: &Mount, id: &str| {
+        let (new, old) = (mount.path(&format!("d/new{id}")), mount.path(&format!("d/old{id}")));
+        let mut done = 0;
+        while Instant::now() < until {
+            File::create_new(&new).expect("made");
+            fs::rename(&new, &old).expect("renamed");
+            fs::metadata(mount.path("d/stays")).expect("it stays");
+            done += 1;
+        }
+        done
+    };
+    let script = "import os, sys, time\nos.chdir(sys.argv[1])\nlost = looks = 0\nuntil = time.time() + 4\n\
+        while time.time() < until:\n    looks += 1\n    try: os.getcwd()\n    except FileNotFoundError: lost += 1\n\
+        print(lost, looks)";
+    let epochs = |name: &str| {
+        let print = lab.holdfast(&["stat", name, "--json"]).expect_success().out;
+        let print: Json = serde_json::from_str(&print).expect("JSON");
+        print["by_label"]["invalidations_total"]["epoch"].as_u64().expect("a number")
+    };
+    let (looked, done) = std::thread::scope(|scope| {
+        let workers = [(&a, "a"), (&b, "b")].map(|(mount, id)| scope.spawn(move || work(mount, id)));
+        let looked = lab.run(PYTHON, &["-c", script, "a/d"]).expect_success();
+        (looked.out, workers.map(|worker| worker.join().expect("it ends")))
+    });
+    let numbers: Vec<u64> = looked.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    let epochs = epochs("a") + epochs("b");
+    println!("{done:?} times of work, {epochs} epochs; gone in {} of {} looks", numbers[0], numbers[1]);
+    assert!(done.iter().all(|done| *done > 20), "{done:?}");
+    assert!(epochs < 80, "{epochs} epochs");
+    assert!(numbers[0] * 50 < numbers[1], "gone in {} of {} looks", numbers[0], numbers[1]);
+    b.unmount(&lab);
+    a.unmount(&lab);
+}
 
 /// Goal: who renames over or exchanges what another node has just moved there, once it has, is not refused. Method: names that one node has seen are changed by the
 /// other, and then each in the place of the other by the first; two nodes exchange two files by turns.
