@@ -138,7 +138,7 @@ fn a_disk_that_is_too_full_for_a_master_is_named() {
     });
     a.signal(Signal::KILL);
     let mut changes = lab.command("sh");
-    let script = "while touch b/f; do sleep 0.05; done";
+    let script = "while touch b/f 2>/dev/null; do sleep 0.05; done";
     let mut changes = changes.args(["-c", script]).spawn().expect("it starts");
     wait_until("a word about it", || {
         lab.sh("dd if=/dev/zero bs=1k status=none >> disk/filler");
