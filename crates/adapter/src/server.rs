@@ -390,6 +390,9 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
         call.changes = core.changes_untold(&request);
         match core.submit_by(clock, id, request, is_exempt) {
             Some(reply) => {
+                if let Some(removal) = core.take_removal().filter(|_| call.pid() != 0) {
+                    driver.pending().removals.note(call.pid(), removal);
+                }
                 note_answer(core, clock, driver, &mut call, &reply);
                 Some((call, reply))
             }

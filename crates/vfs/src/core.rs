@@ -358,6 +358,7 @@ impl Core {
         progress.is_exempt = is_exempt || matches!(request, Request::WritePages { .. });
         progress.reread = self.overtaken_on_its_way(&request);
         progress.meant = self.meant_by(&request);
+        self.take_removal();
         let reply = match self.attempt(&mut request, &mut progress) {
             Step::Done(reply) => Some(reply),
             Step::Wait(key) => {
@@ -365,7 +366,10 @@ impl Core {
                 None
             }
         };
+        // Not one that was woken by it.
+        let removal = self.take_removal();
         self.settle();
+        self.cache.unlinked.note_newest(removal);
         reply
     }
 

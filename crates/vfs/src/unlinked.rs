@@ -28,6 +28,8 @@ pub(crate) struct Unlinked {
     running: BTreeSet<(OpSeq, Ino)>,
     /// Those of which the kernel is being asked whether it is done.
     asked: BTreeSet<Ino>,
+    /// The one that the last request made, if it was answered at once.
+    newest: Option<(Ino, Micros)>,
 }
 
 /// A name that was taken away.
@@ -54,10 +56,17 @@ impl Unlinked {
             self.retain(old, |removal| removal.state != State::Answered(at));
         }
         match removal.state {
-            State::Answered(at) => self.answered.push_back((at, ino)),
+            State::Answered(at) => {
+                self.newest = Some((ino, at));
+                self.answered.push_back((at, ino));
+            }
             State::Running(seq) => _ = self.running.insert((seq, ino)),
         }
         self.inodes.entry(ino).or_default().push(removal);
+    }
+
+    pub(crate) fn note_newest(&mut self, removal: Option<(Ino, Micros)>) {
+        self.newest = removal;
     }
 
     fn retain(&mut self, ino: Ino, keep: impl Fn(&Removal) -> bool) {
@@ -106,6 +115,16 @@ impl Core {
             let removal = Removal { parent, name: name.clone(), state: State::Answered(self.clock.now) };
             self.cache.unlinked.note(ino, removal, self.clock.now);
         }
+    }
+
+    /// The removal that the last request made, if it was answered at once: which inode lost a name, and when. Once.
+    pub fn take_removal(&mut self) -> Option<(Ino, Micros)> {
+        self.cache.unlinked.newest.take()
+    }
+
+    /// Whoever removed the name has its answer: the kernel is done with that.
+    pub fn removal_taken_in(&mut self, (ino, at): (Ino, Micros)) {
+        self.cache.unlinked.retain(ino, |removal| removal.state != State::Answered(at));
     }
 
     /// Whether the kernel may link an inode again. What nobody knows of here may have links.

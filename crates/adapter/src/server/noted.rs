@@ -109,9 +109,12 @@ fn note_named<D: Driver>(driver: &D, now: Micros, call: &Call, reply: &Reply) {
     }
 }
 
-/// A thread asks for something: it has taken in the name that it was given last.
+/// A thread asks for something: it has taken in what it was answered last, a name that it was given, or that one is gone.
 pub(super) fn take_in<D: Driver>(driver: &D, thread: u32) {
     let pending = driver.pending();
+    if let Some(removal) = pending.removals.take(thread, |_| true) {
+        driver.with_core(|core, _| core.removal_taken_in(removal));
+    }
     let Some(ino) = pending.named.take(thread, |_| true) else { return };
     let taken = driver.with_core(|core, clock| {
         match pending.names.were_told_within(vfs::ON_ITS_WAY, ino, thread, clock.now) {
