@@ -116,12 +116,13 @@ mod tests {
 
     use super::*;
 
+    fn name(name: &[u8]) -> NameHash {
+        NameHash::of(&Request::Lookup { parent: Ino(1), name: name.into() }).expect("a name")
+    }
+
     #[test]
     fn a_thread_that_finds_a_file_under_two_names_is_known() {
         let found = Found::default();
-        let name = |name: &[u8]| {
-            NameHash::of(&Request::Lookup { parent: Ino(1), name: name.into() }).expect("a name")
-        };
         let (old, new) = (name(b"old"), name(b"new"));
         let at = Micros::from_millis;
         let note = |thread, ino, name, ms| found.note(thread, Ino(ino), name, at(ms), || false);
@@ -143,9 +144,6 @@ mod tests {
     #[test]
     fn a_second_walk_goes_by_what_it_finds_alone() {
         let found = Found::default();
-        let name = |name: &[u8]| {
-            NameHash::of(&Request::Lookup { parent: Ino(1), name: name.into() }).expect("a name")
-        };
         let (old, new) = (name(b"old"), name(b"new"));
         let at = Micros::from_millis;
         let note = |ino, name, ms| found.note(7, Ino(ino), name, at(ms), || true);
