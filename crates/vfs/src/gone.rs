@@ -17,7 +17,7 @@ use types::{Ino, LockMode, Name, NodeId, ResourceId};
 use crate::core::Core;
 use crate::late::as_shown;
 use crate::request::{Attr, Keep, Reply, Request};
-use crate::xattr::names_shown;
+use crate::xattr::{ACL_PREFIX, names_shown};
 
 /// What was seen of them last. Of an inode that has another name now they are not asked for.
 #[derive(Debug, Default)]
@@ -30,8 +30,18 @@ struct Last {
     attr: Attr,
     /// The rest: extended attributes, and where a symbolic link leads.
     inode: Arc<Inode>,
-    /// Attributes that are too many for the record: those of before are not known.
+    /// Attributes that are too many for the record.
     spilled: XattrList,
+    /// What extended attributes it had is not known: there were too many for the record, or none was seen. Nothing of them is told, and none can be
+    /// set, but for the access lists, which the kernel judges by.
+    hides_xattrs: bool,
+}
+
+impl Last {
+    /// Whether an extended attribute of this name is known to be there or not.
+    fn tells_of(&self, name: &[u8]) -> bool {
+        !self.hides_xattrs || name.starts_with(ACL_PREFIX)
+    }
 }
 
 impl Gone {
@@ -43,7 +53,14 @@ impl Gone {
     }
 
     fn keep(&mut self, attr: Attr, inode: Arc<Inode>) {
-        self.0.insert(attr.ino, Last { attr, inode, spilled: XattrList::new() });
+        let hides_xattrs = matches!(inode.attr.xattrs, Xattrs::Spilled {});
+        self.0.insert(attr.ino, Last { attr, inode, spilled: XattrList::new(), hides_xattrs });
+    }
+
+    /// Keeps what stat shows of an inode whose record was not seen.
+    fn keep_attr(&mut self, attr: Attr) {
+        let (inode, spilled) = (Arc::new(record_of(&attr)), XattrList::new());
+        self.0.insert(attr.ino, Last { attr, inode, spilled, hides_xattrs: true });
     }
 }
 
@@ -62,9 +79,11 @@ impl Core {
     pub(crate) fn keep_given_up(&mut self, ino: Ino) {
         let is_known = self.known.get(&ino).is_some_and(|known| known.lookups > 0);
         if let Some((attr, _)) = self.attr_here(ino).filter(|_| is_known) {
-            let own = self.cache.owns.get(&ino).and_then(|own| own.attr.clone());
-            let inode = own.map_or_else(|| record_of(&attr), |own| Inode { attr: own, ..record_of(&attr) });
-            self.gone.keep(Attr { nlink: 0, ..attr }, Arc::new(inode));
+            let attr = Attr { nlink: 0, ..attr };
+            match self.cache.owns.get(&ino).and_then(|own| own.attr.clone()) {
+                Some(own) => self.gone.keep(attr, Arc::new(Inode { attr: own, ..record_of(&attr) })),
+                None => self.gone.keep_attr(attr),
+            }
         }
     }
 
@@ -95,7 +114,7 @@ impl Core {
             btime: now,
         };
         let attr = known.judged.told_last(attr);
-        self.gone.keep(attr, Arc::new(record_of(&attr)));
+        self.gone.keep_attr(attr);
     }
 
     /// The answer to what is asked of an inode that is no more.
@@ -105,12 +124,12 @@ impl Core {
                 self.gone.0.get(ino).map(|last| Reply::Attr(last.attr, Keep::No))
             }
             Request::GetXattr { ino, name } => {
-                let last = self.gone.0.get(ino)?;
+                let last = self.gone.0.get(ino).filter(|last| last.tells_of(name))?;
                 let value = read_xattr(&last.inode, &last.spilled, name);
                 Some(value.map_or_else(Reply::Error, |value| Reply::Data(value.to_vec())))
             }
             Request::ListXattr { ino, is_trusted } => {
-                let last = self.gone.0.get(ino)?;
+                let last = self.gone.0.get(ino).filter(|last| !last.hides_xattrs)?;
                 Some(Reply::Data(names_shown(list_xattrs(&last.inode, &last.spilled), *is_trusted)))
             }
             Request::ReadLink { ino } => match &self.gone.0.get(ino)?.inode.content.body {
@@ -122,11 +141,13 @@ impl Core {
                 Some(changed.map_or_else(Reply::Error, |attr| Reply::Attr(attr, Keep::No)))
             }
             Request::SetXattr { ino, name, value, mode, only_owner } => {
+                self.gone.0.get(ino).filter(|last| last.tells_of(name))?;
                 let (name, value) = (Name::new(&**name).ok()?, value.clone());
                 let op = Op::SetXattr { ino: *ino, name, value, mode: *mode, only_owner: *only_owner };
                 Some(self.change_last(&op, *ino)?.map_or_else(Reply::Error, |_| Reply::Done))
             }
             Request::RemoveXattr { ino, name, only_owner } => {
+                self.gone.0.get(ino).filter(|last| last.tells_of(name))?;
                 let op =
                     Op::RemoveXattr { ino: *ino, name: Name::new(&**name).ok()?, only_owner: *only_owner };
                 Some(self.change_last(&op, *ino)?.map_or_else(Reply::Error, |_| Reply::Done))
@@ -137,7 +158,8 @@ impl Core {
 
     /// Carries an operation out on what was seen of an inode last, which it changes by the rules for any other. `None` if nothing was.
     fn change_last(&mut self, op: &Op, ino: Ino) -> Option<Result<Attr, FsError>> {
-        let Last { attr, inode, spilled } = self.gone.0.get(&ino)?;
+        let Last { attr, inode, spilled, hides_xattrs } = self.gone.0.get(&ino)?;
+        let hides_xattrs = *hides_xattrs;
         let content = Content { body: inode.content.body.clone(), ..record_of(attr).content };
         let xattrs = inode.attr.xattrs.clone();
         let names = InodeAttr { xattrs, parent: inode.attr.parent, ..record_of(attr).attr };
@@ -159,7 +181,7 @@ impl Core {
             }
         }
         let attr = Attr { stored_bytes: attr.stored_bytes, ..self.visible(ino, &inode) };
-        self.gone.0.insert(ino, Last { attr, inode: Arc::new(inode), spilled });
+        self.gone.0.insert(ino, Last { attr, inode: Arc::new(inode), spilled, hides_xattrs });
         Some(Ok(attr))
     }
 }

@@ -124,6 +124,33 @@ fn what_is_gone_can_be_changed_until_it_is_closed() {
     }
 }
 
+/// Goal: of a directory that is gone, and had more extended attributes than its record holds, none is said to be missing that was there. Method: it is
+/// opened on one mount and removed by way of the other, while what it has is known to none of the mounts' answers.
+#[test]
+fn attributes_too_many_to_be_remembered_are_not_said_to_be_missing() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    fs::create_dir(b.path("dir")).expect("made");
+    let (none, replace) = (rustix::fs::XattrFlags::empty(), rustix::fs::XattrFlags::REPLACE);
+    rustix::fs::setxattr(b.path("dir"), "user.large", &[7; 3000], none).expect("set");
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(a.path("dir"), flags, Mode::empty()).expect("opened");
+    fs::remove_dir(b.path("dir")).expect("removed");
+    let stale = Err(rustix::io::Errno::STALE);
+    let mut value = vec![0; 6000];
+    assert_eq!(rustix::fs::fsetxattr(&dir, "user.large", b"1", replace), stale.map(drop));
+    assert_eq!(rustix::fs::fgetxattr(&dir, "user.large", &mut value[..]), stale);
+    assert_eq!(rustix::fs::fremovexattr(&dir, "user.large"), stale.map(drop));
+    assert_eq!(rustix::fs::flistxattr(&dir, &mut value[..]), stale);
+    let missing = Err(rustix::io::Errno::NODATA);
+    assert_eq!(rustix::fs::fgetxattr(&dir, "system.posix_acl_access", &mut value[..]), missing);
+    rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o700)).expect("the mode is known");
+    drop(dir);
+    for mount in [a, b] {
+        mount.unmount(&lab);
+    }
+}
+
 /// Goal: a file that one node has open for reading stays readable when another moves it to a directory that only that one knows, and removes it
 /// there. Method: for each way of removing, by a third node that knows the directory or by nobody else; read by descriptor.
 #[test]
