@@ -16,7 +16,8 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use volume::{Volume, VolumeError, sources};
@@ -148,21 +149,58 @@ pub fn node_at(mountpoint: &Path) -> Result<(Volume, String), Failure> {
     Ok((volume, entry.control_socket()))
 }
 
-/// The socket of the node that is master of a mounted volume; `None` if none says that it is.
+/// Who is master of a volume, as far as nodes say.
+pub enum Mastery {
+    /// The node at this socket.
+    At(String),
+    /// None yet, or the one that is has not said so: there are nodes.
+    Awaited,
+    /// No node answers.
+    Nobody,
+}
+
+/// Asks all nodes of a volume whether they are its master.
 ///
 /// # Errors
 ///
 /// That of a node which does not answer, if no other says that it is master.
-pub fn master_socket(volume: &Volume) -> Result<Option<String>, ControlError> {
-    let mut silent = None;
+pub fn mastery(volume: &Volume) -> Result<Mastery, ControlError> {
+    let (mut none, mut silent) = (Mastery::Nobody, None);
     for socket in volume.socket_names()?.into_iter().filter(|name| name.starts_with("node-")) {
         match ask(volume, &socket, "status") {
-            Ok(status) if status["role"] == "master" => return Ok(Some(socket)),
-            Ok(_) | Err(ControlError::Connect(_)) => {}
+            Ok(status) if status["role"] == "master" => return Ok(Mastery::At(socket)),
+            Ok(_) => none = Mastery::Awaited,
+            Err(ControlError::Connect(_)) => {}
             Err(error) => silent = silent.or(Some(error)),
         }
     }
-    silent.map_or(Ok(None), Err)
+    silent.map_or(Ok(none), Err)
+}
+
+/// What came of something that may have been tried between two masters.
+pub enum Attempt<T> {
+    /// This.
+    Done(T),
+    /// Nothing, since a master is going or coming; what to say if it stays so.
+    Early(Failure),
+}
+
+/// Tries until a volume has a master or none, for as long as an election may take. The pauses grow: a check of the volume itself keeps nodes from becoming master.
+///
+/// # Errors
+///
+/// Those of the attempts, and what the last one had to say if it came too early as well.
+pub fn past_election<T>(mut attempt: impl FnMut() -> Result<Attempt<T>, Failure>) -> Result<T, Failure> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(20);
+    loop {
+        match attempt()? {
+            Attempt::Done(done) => return Ok(done),
+            Attempt::Early(failure) if begun.elapsed() >= ELECTION_MAX => return Err(failure),
+            Attempt::Early(_) => thread::sleep(pause),
+        }
+        pause = pause.saturating_mul(2).min(PAUSE_MAX);
+    }
 }
 
 /// Sends `line` and returns the connection, whose reads wait [`PATIENCE`] at most.
@@ -178,5 +216,8 @@ pub fn open(volume: &Volume, socket: &str, line: &str) -> Result<UnixStream, Con
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a volume may be between two masters.
+const ELECTION_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// More than any answer has.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

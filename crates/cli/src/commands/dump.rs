@@ -3,17 +3,18 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-use node::{Offline, Purpose};
+use node::{Offline, OfflineError, Purpose};
 
 use crate::args::{DumpArgs, LoadArgs};
+use crate::backend::{Attempt, past_election};
 use crate::failure::{Failure, with_causes};
 use crate::output::stdout;
 
 /// Writes all metadata as text.
 pub fn dump(args: &DumpArgs) -> Result<(), Failure> {
-    let offline =
-        Offline::open(&args.volume, Purpose::Look).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let offline = past_election(|| open(&args.volume, Purpose::Look))?;
     let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
     let Some(path) = &args.output else {
         offline.dump(&mut BufWriter::new(stdout())).map_err(failed)?;
@@ -48,11 +49,21 @@ pub fn load(args: &LoadArgs) -> Result<(), Failure> {
         }
         None => Box::new(BufReader::new(io::stdin())),
     };
-    let offline =
-        Offline::open(&args.volume, Purpose::Change).map_err(|error| Failure::unable(with_causes(&error)))?;
+    let offline = past_election(|| open(&args.volume, Purpose::Change))?;
     let failed = |error: node::OfflineError| Failure::problem(with_causes(&error));
     let count = offline.load(&mut input).map_err(failed)?;
     offline.close().map_err(failed)?;
     println!("{count} records");
     Ok(())
+}
+
+fn open(volume: &Path, purpose: Purpose) -> Result<Attempt<Offline>, Failure> {
+    let unable = |error: &OfflineError| Failure::unable(with_causes(error));
+    match Offline::open(volume, purpose) {
+        Ok(offline) => Ok(Attempt::Done(offline)),
+        Err(error @ (OfflineError::Mounted { .. } | OfflineError::MemberLives { .. })) => {
+            Ok(Attempt::Early(unable(&error)))
+        }
+        Err(error) => Err(unable(&error)),
+    }
 }

@@ -8,30 +8,15 @@ use serde_json::{Value, json};
 use volume::Volume;
 
 use crate::args::FsckArgs;
-use crate::backend;
+use crate::backend::{self, Attempt, Mastery, past_election};
 use crate::commands::scrub::volume_of;
 use crate::failure::{Failure, with_causes};
 use crate::units::show_size;
 
 /// Checks, and repairs if told to. Exit codes are those of fsck(8).
 pub fn run(args: &FsckArgs) -> Result<(), Failure> {
-    let failed = |error: OfflineError| Failure::fsck(with_causes(&error), UNCHECKED);
-    let data = if args.data { DataCheck::Sums } else { DataCheck::Lengths };
     let path = volume_of(&args.volume);
-    let purpose = if args.repair { Purpose::Change } else { Purpose::Look };
-    let (found, repaired) = match Offline::open(&path, purpose) {
-        Ok(offline) => {
-            let found = offline.check(data).map_err(failed)?;
-            let repaired = args.repair.then(|| offline.repair(data)).transpose().map_err(failed)?;
-            offline.close().map_err(failed)?;
-            (found, repaired)
-        }
-        // Nothing is repaired under those who use it.
-        Err(error @ OfflineError::Mounted { .. }) if !args.repair => {
-            (check_mounted(&path, data)?.ok_or_else(|| failed(error))?, None)
-        }
-        Err(error) => return Err(failed(error)),
-    };
+    let (found, repaired) = past_election(|| check(args, &path))?;
     let Repaired { left, done, refused } =
         repaired.unwrap_or_else(|| Repaired { left: found.clone(), ..Repaired::default() });
     if args.json {
@@ -51,11 +36,35 @@ pub fn run(args: &FsckArgs) -> Result<(), Failure> {
     }
 }
 
+/// What was found, and what was repaired if that is asked for.
+fn check(args: &FsckArgs, path: &Path) -> Result<Attempt<(Report, Option<Repaired>)>, Failure> {
+    let failed = |error: OfflineError| Failure::fsck(with_causes(&error), UNCHECKED);
+    let data = if args.data { DataCheck::Sums } else { DataCheck::Lengths };
+    let purpose = if args.repair { Purpose::Change } else { Purpose::Look };
+    match Offline::open(path, purpose) {
+        Ok(offline) => {
+            let found = offline.check(data).map_err(failed)?;
+            let repaired = args.repair.then(|| offline.repair(data)).transpose().map_err(failed)?;
+            offline.close().map_err(failed)?;
+            Ok(Attempt::Done((found, repaired)))
+        }
+        Err(error @ OfflineError::Mounted { .. }) if !args.repair => Ok(match check_mounted(path, data)? {
+            Some(found) => Attempt::Done((found, None)),
+            None => Attempt::Early(failed(error)),
+        }),
+        // Nothing is repaired under those who use it, and a master that is on its way out is of these.
+        Err(error @ (OfflineError::Mounted { .. } | OfflineError::MemberLives { .. })) => {
+            Ok(Attempt::Early(failed(error)))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
 /// Checks what a mounted volume was at one moment, which its master's node tells. `None` if no node says that it is that.
 fn check_mounted(path: &Path, data: DataCheck) -> Result<Option<Report>, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
     let volume = Volume::open(path).map_err(|error| failed(&error))?;
-    let Some(socket) = backend::master_socket(&volume).map_err(|error| failed(&error))? else {
+    let Mastery::At(socket) = backend::mastery(&volume).map_err(|error| failed(&error))? else {
         return Ok(None);
     };
     let stream = backend::open(&volume, &socket, "snapshot").map_err(|error| failed(&error))?;

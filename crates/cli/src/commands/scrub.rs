@@ -7,28 +7,16 @@ use serde_json::Value as Json;
 use volume::{Volume, sources};
 
 use crate::args::ScrubArgs;
-use crate::backend;
+use crate::backend::{self, Attempt, Mastery, past_election};
 use crate::commands::fsck::{UNCHECKED, UNCORRECTED, print_faults};
 use crate::failure::{Failure, with_causes};
 use crate::units::show_size;
 
 /// Reads everything, of an unmounted volume itself, else by its master's node. Exit codes are those of fsck(8).
 pub fn run(args: &ScrubArgs) -> Result<(), Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
     let path = volume_of(&args.volume);
     let rate = args.rate.map(|rate| (rate * 1e6) as u64);
-    let document = match Offline::open(&path, Purpose::Look) {
-        Ok(offline) => {
-            let scrubbed = offline.scrub(rate).map_err(|error| failed(&error))?;
-            offline.close().map_err(|error| failed(&error))?;
-            node::report_json(&scrubbed.report)
-        }
-        Err(OfflineError::Mounted { .. }) => {
-            let volume = Volume::open(&path).map_err(|error| failed(&error))?;
-            ask_master(&volume, rate.unwrap_or(RATE_MOUNTED))?
-        }
-        Err(error) => return Err(failed(&error)),
-    };
+    let document = past_election(|| scrub(&path, rate))?;
     if args.json {
         println!("{document:#}");
     } else {
@@ -41,6 +29,24 @@ pub fn run(args: &ScrubArgs) -> Result<(), Failure> {
     }
 }
 
+/// What was found.
+fn scrub(path: &Path, rate: Option<u64>) -> Result<Attempt<Json>, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
+    match Offline::open(path, Purpose::Look) {
+        Ok(offline) => {
+            let scrubbed = offline.scrub(rate).map_err(|error| failed(&error))?;
+            offline.close().map_err(|error| failed(&error))?;
+            Ok(Attempt::Done(node::report_json(&scrubbed.report)))
+        }
+        Err(OfflineError::Mounted { .. }) => {
+            let volume = Volume::open(path).map_err(|error| failed(&error))?;
+            ask_master(&volume, rate.unwrap_or(RATE_MOUNTED))
+        }
+        Err(error @ OfflineError::MemberLives { .. }) => Ok(Attempt::Early(failed(&error))),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
 /// The volume of a mount point, or what was given.
 pub fn volume_of(given: &Path) -> PathBuf {
     let mounted = sources::find(given).ok().flatten().filter(sources::MountEntry::is_holdfast);
@@ -48,16 +54,16 @@ pub fn volume_of(given: &Path) -> PathBuf {
 }
 
 /// Has the master's node scrub, at most `rate` bytes a second.
-fn ask_master(volume: &Volume, rate: u64) -> Result<Json, Failure> {
+fn ask_master(volume: &Volume, rate: u64) -> Result<Attempt<Json>, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
-    let socket = backend::master_socket(volume).map_err(|error| failed(&error))?;
-    let socket = socket.ok_or_else(|| {
-        Failure::fsck("the volume is mounted, and no node says that it is its master", UNCHECKED)
-    })?;
+    let Mastery::At(socket) = backend::mastery(volume).map_err(|error| failed(&error))? else {
+        let none = "the volume is in use, and no node says that it is its master";
+        return Ok(Attempt::Early(Failure::fsck(none, UNCHECKED)));
+    };
     let found = backend::ask(volume, &socket, &format!("scrub {rate}")).map_err(|error| failed(&error))?;
     match found["error"].as_str() {
         Some(error) => Err(Failure::fsck(error, UNCHECKED)),
-        None => Ok(found),
+        None => Ok(Attempt::Done(found)),
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
 use crate::lab::{Lab, Mount};
@@ -136,4 +137,33 @@ fn a_dump_that_fails_leaves_no_file() {
     let ended = lab.holdfast(&["dump", "vol", "-o", "text"]);
     assert!(ended.code != 0 && ended.err.contains("holdfast load"), "{}", ended.err);
     assert!(!lab.path("text").exists());
+}
+
+/// Goal: who checks a volume, or asks for its limits, just after its master has gone is not told that it is in use or not mounted. Method: of two nodes the one
+/// that is master is killed, or unmounted; each command is begun at once, and once more as the last node ends.
+#[test]
+fn between_two_masters_a_check_waits_for_the_next() {
+    let Some(lab) = Lab::new() else { return };
+    let commands: [&[&str]; 4] =
+        [&["fsck", "vol"], &["scrub", "vol"], &["quota", "report", "vol"], &["fsck", "--data", "vol"]];
+    for (round, command) in commands.iter().cycle().take(2 * commands.len()).enumerate() {
+        let (a, b) = (lab.mount("a"), lab.mount("b"));
+        fs::write(a.path("file"), "bytes").expect("written");
+        let status = lab.status();
+        let is_master = |mount: &Mount| {
+            let nodes = status["nodes"].as_array().expect("nodes");
+            let name = mount.root.file_name().expect("a name").to_string_lossy().into_owned();
+            nodes.iter().any(|node| {
+                node["role"] == "master" && node["mountpoint"].as_str().is_some_and(|at| at.ends_with(&name))
+            })
+        };
+        let (master, other) = if is_master(&a) { (a, b) } else { (b, a) };
+        match round < commands.len() {
+            true => master.signal(Signal::KILL),
+            false => master.unmount(&lab),
+        }
+        lab.holdfast(command).expect_success();
+        other.signal(if round % 2 == 0 { Signal::KILL } else { Signal::TERM });
+        lab.holdfast(&["fsck", "vol"]).expect_success();
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use volume::Volume;
 
 use crate::args::{QuotaArgs, QuotaCommand, QuotaReportArgs, QuotaSetArgs};
-use crate::backend;
+use crate::backend::{self, Attempt, Mastery, past_election};
 use crate::commands::scrub::volume_of;
 use crate::failure::{Failure, with_causes};
 use crate::units::show_size;
@@ -160,9 +160,23 @@ fn name_in(database: &str, key: &str, field: usize) -> Option<String> {
 fn master_of(given: &Path) -> Result<(Volume, String), Failure> {
     let path: PathBuf = volume_of(given);
     let volume = Volume::open(&path).map_err(|error| Failure::unable(with_causes(&error)))?;
-    let socket = backend::master_socket(&volume).map_err(|error| Failure::unable(with_causes(&error)))?;
-    let socket = socket
-        .ok_or_else(|| Failure::unable("the volume is not mounted: no node says that it is its master"))?;
+    let socket = past_election(|| {
+        let unable = |error: &dyn std::error::Error| Failure::unable(with_causes(error));
+        match backend::mastery(&volume).map_err(|error| unable(&error))? {
+            Mastery::At(socket) => Ok(Attempt::Done(socket)),
+            Mastery::Awaited => {
+                Ok(Attempt::Early(Failure::unable("no node says that it is the volume's master")))
+            }
+            // The last node may be on its way out, or the first on its way in.
+            Mastery::Nobody => {
+                let not_mounted = Failure::unable("the volume is not mounted");
+                match volume.master_pid().map_err(|error| unable(&error))? {
+                    Some(_) => Ok(Attempt::Early(not_mounted)),
+                    None => Err(not_mounted),
+                }
+            }
+        }
+    })?;
     Ok((volume, socket))
 }
 
