@@ -4,6 +4,7 @@
 //! Nothing is stored through a mapping beside what makes the file shorter or writes to the same bytes, and nothing is copied within the file: neither is done
 //! at one moment anywhere.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -171,7 +172,7 @@ impl<'a> Open<'a> {
             Op::Chmod => fs::fchmod(&self.cached, Mode::from_raw_mode(0o600 + u32::from(mark % 64))),
             Op::Open => fs::openat(root, NAME, OFlags::RDWR, Mode::empty()).map(drop),
             Op::List => std::fs::read_dir(self.arena.path(self.site))
-                .and_then(|mut list| list.try_for_each(|entry| entry?.metadata().map(drop)))
+                .and_then(|mut list| list.try_for_each(|entry| look_at(&entry?)))
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
@@ -181,6 +182,14 @@ impl<'a> Open<'a> {
         let len = pread(&self.cached, &mut content, 0).expect("read");
         content.truncate(len);
         content
+    }
+}
+
+/// Looks at what was listed. A link that was made beside the file may be gone by then.
+fn look_at(entry: &std::fs::DirEntry) -> std::io::Result<()> {
+    match entry.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound && entry.file_name() != NAME => Ok(()),
+        looked => looked.map(drop),
     }
 }
 
