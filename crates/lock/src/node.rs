@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use types::{LockMode, Micros, ResourceId, ResourceKind};
+use types::{Ino, LockMode, Micros, ResourceId, ResourceKind};
 
 /// The token table of a node.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct NodeTable {
     hold: Hold,
     /// Tokens held for a turn: whoever waits for them has given them up for it, and an exchange is worth more than a pause.
     turns: FxHashSet<ResourceId>,
+    /// Tokens under which a write has begun whose rest may follow: of which file, and until when it is waited for.
+    begun: FxHashMap<ResourceId, (Ino, Micros)>,
 }
 
 /// How long a token is kept against a revoke.
@@ -35,6 +37,8 @@ pub struct Hold {
     pub minimum: Micros,
     /// A token unused for this long is given back at once.
     pub idle: Micros,
+    /// Time for which a token is kept for the rest of what was begun under it.
+    pub rest: Micros,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +87,32 @@ impl NodeTable {
             leaving: 0,
             hold,
             turns: FxHashSet::default(),
+            begun: FxHashMap::default(),
+        }
+    }
+
+    /// A write of `ino` has begun under this token, and its rest may follow: until then it is given to nobody, minimum hold time or not.
+    pub fn note_begun(&mut self, now: Micros, resource: ResourceId, ino: Ino) {
+        if self.begun.len() >= BEGUN_MAX {
+            self.begun.retain(|_, (_, until)| *until > now);
+        }
+        self.begun.insert(resource, (ino, now + self.hold.rest));
+    }
+
+    /// The file of a write under this token whose rest is waited for.
+    pub fn awaits_rest(&self, now: Micros, resource: ResourceId) -> Option<Ino> {
+        self.begun.get(&resource).filter(|(_, until)| *until > now).map(|(ino, _)| *ino)
+    }
+
+    /// Another write of `ino` came, which was that rest if one was awaited.
+    pub fn note_rest(&mut self, now: Micros, resource: ResourceId, ino: Ino) {
+        if self.begun.is_empty() || self.begun.get(&resource).is_none_or(|(begun, _)| *begun != ino) {
+            return;
+        }
+        self.begun.remove(&resource);
+        if let Some(due) = self.delayed.remove(resource) {
+            let until = self.held_until(resource).map_or(due, |until| until.max(now));
+            self.delayed.insert(due.min(until), resource);
         }
     }
 
@@ -102,6 +132,13 @@ impl NodeTable {
             true => Hold { idle: self.hold.minimum.min(Micros(TURN_IDLE * self.hold.idle.0)), ..self.hold },
             false => self.hold,
         }
+    }
+
+    /// Until when a revoke waits: until the token lies idle, but not beyond its minimum hold time unless a write has only begun.
+    fn held_until(&self, resource: ResourceId) -> Option<Micros> {
+        let (token, hold) = (self.tokens.get(&resource)?, self.hold_of(resource));
+        let held = (token.used_at + hold.idle).min(token.granted_at + hold.minimum);
+        Some(self.begun.get(&resource).map_or(held, |(_, until)| held.max(*until)))
     }
 
     /// Sets how many tokens the table may hold.
@@ -177,7 +214,7 @@ impl NodeTable {
     ///
     /// Returns the mode to answer at once if no more than that is held.
     pub fn revoke(&mut self, now: Micros, resource: ResourceId, to: LockMode) -> Option<LockMode> {
-        let hold = self.hold_of(resource);
+        let held_until = self.held_until(resource);
         let Some(token) = self.tokens.get_mut(&resource) else { return Some(LockMode::Nl) };
         if to.permits(token.mode) {
             return Some(token.mode);
@@ -193,7 +230,7 @@ impl NodeTable {
             Revoke::Delayed { to: earlier } => (to.min(earlier), self.delayed.remove(resource)),
             Revoke::No => (to, None),
         };
-        let due = due.unwrap_or_else(|| token.held_until(hold).max(now));
+        let due = due.unwrap_or_else(|| held_until.unwrap_or(now).max(now));
         token.revoke = Revoke::Delayed { to: wanted };
         self.delayed.insert(due, resource);
         None
@@ -205,11 +242,10 @@ impl NodeTable {
         if due > now {
             return None;
         }
-        let hold = self.hold_of(resource);
         self.delayed.remove(resource);
+        let held_until = self.held_until(resource)?;
         let token = self.tokens.get_mut(&resource)?;
         let Revoke::Delayed { to } = token.revoke else { return None };
-        let held_until = token.held_until(hold);
         if due != AT_ONCE && held_until > now {
             // It was used meanwhile.
             self.delayed.insert(held_until, resource);
@@ -283,6 +319,7 @@ impl NodeTable {
         if token.mode == LockMode::Nl {
             self.tokens.remove(&resource);
             self.turns.remove(&resource);
+            self.begun.remove(&resource);
         }
     }
 
@@ -292,6 +329,7 @@ impl NodeTable {
         self.leaving -= usize::from(token.is_leaving());
         self.delayed.remove(resource);
         self.turns.remove(&resource);
+        self.begun.remove(&resource);
     }
 
     /// When [`Self::poll_revocation`] has something next.
@@ -408,11 +446,6 @@ impl Delayed {
 }
 
 impl Token {
-    /// Until when a revoke waits: until the token lies idle, but not beyond its minimum hold time.
-    fn held_until(&self, hold: Hold) -> Micros {
-        (self.used_at + hold.idle).min(self.granted_at + hold.minimum)
-    }
-
     fn is_leaving(&self) -> bool {
         matches!(self.revoke, Revoke::Started { to: LockMode::Nl, .. })
     }
@@ -421,6 +454,8 @@ impl Token {
 /// So many times as long as another token may one lie idle that is held for a turn.
 const TURN_IDLE: u64 = 5;
 const USES_MAX: u8 = 3;
+/// So many writes that have only begun are remembered before those are forgotten whose rest did not follow.
+const BEGUN_MAX: usize = 64;
 /// When a revoke is due that does not wait for anything any more.
 const AT_ONCE: Micros = Micros(0);
 /// A node may always hold this many tokens, or it could not work at all.
@@ -428,13 +463,12 @@ const SHARE_MIN: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use types::Ino;
     use types::LockMode::{Ex, Nl, Pr};
 
     use super::*;
 
     const D: ResourceId = ResourceId::dir(Ino(7));
-    const HOLD: Hold = Hold { minimum: Micros(10_000), idle: Micros(1_000) };
+    const HOLD: Hold = Hold { minimum: Micros(10_000), idle: Micros(1_000), rest: Micros(5_000) };
 
     fn table() -> NodeTable {
         NodeTable::new(1000, HOLD)
@@ -458,6 +492,33 @@ mod tests {
         assert!(table.try_use(Micros(10_101), D, Pr));
         table.released(D, Pr);
         assert_eq!(table.usable(D), Pr);
+    }
+
+    #[test]
+    fn a_write_that_has_only_begun_keeps_its_token_for_the_rest() {
+        let mut table = table();
+        table.grant(Micros(0), D, Ex);
+        // Long held, so a revoke would start at once; the rest of another file's write is not what is awaited.
+        table.note_begun(Micros(20_000), D, Ino(8));
+        table.note_rest(Micros(20_100), D, Ino(9));
+        assert_eq!(table.revoke(Micros(20_200), D, Nl), None);
+        assert_eq!(
+            (table.poll_revocation(Micros(24_999)), table.next_revocation()),
+            (None, Some(Micros(25_000)))
+        );
+        table.note_rest(Micros(24_999), D, Ino(8));
+        assert_eq!(table.poll_revocation(Micros(24_999)), Some(Revocation { resource: D, from: Ex, to: Nl }));
+        table.released(D, Nl);
+
+        // No rest comes.
+        table.grant(Micros(30_000), D, Ex);
+        table.note_begun(Micros(50_000), D, Ino(8));
+        assert_eq!([50_000, 55_000].map(|now| table.awaits_rest(Micros(now), D)), [Some(Ino(8)), None]);
+        assert_eq!(table.revoke(Micros(50_001), D, Nl), None);
+        assert_eq!(table.poll_revocation(Micros(54_999)), None);
+        assert_eq!(table.poll_revocation(Micros(55_000)), Some(Revocation { resource: D, from: Ex, to: Nl }));
+        table.released(D, Nl);
+        assert!(table.begun.is_empty());
     }
 
     #[test]

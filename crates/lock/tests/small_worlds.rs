@@ -79,7 +79,7 @@ struct Limits {
 
 impl World {
     fn new(limits: &Limits) -> Self {
-        let hold = Hold { minimum: Micros(0), idle: Micros(0) };
+        let hold = Hold { minimum: Micros(0), idle: Micros(0), rest: Micros(0) };
         let node = Node {
             table: NodeTable::new(1000, hold),
             is_up: true,

@@ -70,7 +70,7 @@ fn core_config(rng: &mut fastrand::Rng) -> vfs::Config {
         core.unsynced_bytes_max = 256 << 10;
     }
     if rng.usize(0..3) == 0 {
-        core.hold = Hold { minimum: Micros(30), idle: Micros(10) };
+        core.hold = Hold { minimum: Micros(30), idle: Micros(10), rest: Micros(20) };
         core.quiet = Micros(50);
         core.linger = Micros(20);
         core.commit_interval = Micros(3_000);

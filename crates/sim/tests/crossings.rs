@@ -327,7 +327,10 @@ fn pages_of_a_file_that_had_none_when_its_release_began_are_taken_back() {
 #[test]
 fn page_of_extents_does_not_outlive_a_release_that_crossed_it() {
     for seed in 0..10 {
-        let core = vfs::Config { hold: Hold { minimum: Micros(30), idle: Micros(10) }, ..Default::default() };
+        let core = vfs::Config {
+            hold: Hold { minimum: Micros(30), idle: Micros(10), rest: Micros(20) },
+            ..Default::default()
+        };
         let mut cluster = Cluster::new(ClusterConfig {
             seed,
             nodes: 4,

@@ -149,7 +149,7 @@ fn tight(seed: u64) -> ProcessesConfig {
     let mut config = ProcessesConfig { directories: 90, ..config(seed, 3, 6, 200) };
     config.cluster.core.token_limit = 64;
     config.cluster.core.cache_bytes_max = 4096;
-    config.cluster.core.hold = Hold { minimum: Micros(30), idle: Micros(10) };
+    config.cluster.core.hold = Hold { minimum: Micros(30), idle: Micros(10), rest: Micros(20) };
     config.cluster.core.quiet = Micros(50);
     config.cluster.core.linger = Micros(20);
     config.cluster.core.commit_interval = Micros(3_000);

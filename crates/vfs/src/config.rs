@@ -82,7 +82,7 @@ impl Default for Config {
             log_bytes_max: 64 << 20,
             dirty_bytes_max: 64 << 20,
             unsynced_bytes_max: 512 << 20,
-            hold: Hold { minimum: Micros::from_millis(10), idle: Micros(300) },
+            hold: Hold { minimum: Micros::from_millis(10), idle: Micros(300), rest: Micros::from_millis(5) },
             quiet: Micros::from_millis(1_000),
             linger: Micros::from_millis(50),
             reserve_bytes: 32 << 20,

@@ -13,6 +13,7 @@ use crate::cache::Place;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay, pages_of};
 use crate::request::{AllocateMode, ReadJob, Reply, Reread, Via, WriteNow};
+use crate::shield::PAGE_LEN;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
 /// Largest file: what the kernel's signed offset can name.
@@ -294,11 +295,22 @@ impl Core {
             self.dirty_files.insert(ino);
         }
         stored?;
+        self.note_part(ino, &range);
         self.make_segment_ahead();
         self.metrics.operations_local.add(OperationKind::Write, 1);
         self.note_served(ino);
         let moved_to = (append && at != offset).then_some(at);
         Ok(Reply::Written { len: data.len() as u32, moved_to, reread: Reread::NONE, shield: None })
+    }
+
+    /// A kernel that has not the page in which a write begins sends what the write has for that page by itself, and the rest at once when it has its
+    /// answer (`fuse_fill_write_pages` in linux:fs/fuse/file.c). Nobody else's write is to come between the two.
+    fn note_part(&mut self, ino: Ino, range: &Range<u64>) {
+        let Some(resource) = self.content_resource(ino) else { return };
+        match !range.start.is_multiple_of(PAGE_LEN) && range.end.is_multiple_of(PAGE_LEN) {
+            true => self.tokens.note_begun(self.clock.now, resource, ino),
+            false => self.tokens.note_rest(self.clock.now, resource, ino),
+        }
     }
 
     /// Writes to a file that is changeable: to a segment at once, or to memory.

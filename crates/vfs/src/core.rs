@@ -677,6 +677,10 @@ impl Core {
         for (ino, place) in &left {
             if let Some(known) = self.known.get_mut(ino).filter(|known| known.place() == *place) {
                 known.set_place(Place::Unknown);
+                // By that name the kernel may have it, or just be told of it.
+                if let (Place::Covered(dir, cookie), Some(Place::Own)) = (*place, places.get(ino)) {
+                    self.cache.seen_at.entry(*ino).or_default().note((dir, cookie));
+                }
             }
             // What is known of its content was known by the right to the directory that it has left.
             if places.get(ino) != Some(place) {
@@ -684,12 +688,12 @@ impl Core {
             }
         }
         self.keep_departed();
-        for (ino, place) in self.cache.moved.drain(..) {
+        let mut moved = std::mem::take(&mut self.cache.moved);
+        for (ino, place) in moved.drain(..) {
             self.gone.forget(ino);
-            if let Some(known) = self.known.get_mut(&ino) {
-                known.set_place(place);
-            }
+            self.set_place(ino, place);
         }
+        self.cache.moved = moved;
         // Whoever removes them now asks nobody here.
         for (ino, _) in left.drain(..) {
             let is_lost =

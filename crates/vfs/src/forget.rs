@@ -21,9 +21,7 @@ use crate::wait::Parked;
 struct Stale {
     /// Names and listings.
     names: Vec<Invalidation>,
-    /// Inodes whose attributes are another's, and whether their content is too. Pages of a content that stays are not taken
-    /// back: a read that fills one may be waiting for somebody who waits for this.
-    inodes: BTreeMap<Ino, bool>,
+    inodes: BTreeMap<Ino, Touched>,
     directories: BTreeSet<Ino>,
     /// Old places of directories.
     seats: Vec<Invalidation>,
@@ -31,10 +29,14 @@ struct Stale {
     moved: Vec<Ino>,
 }
 
-impl Stale {
-    fn note(&mut self, ino: Ino, has_content: bool) {
-        *self.inodes.entry(ino).or_default() |= has_content;
-    }
+/// What another node changed of an inode.
+#[derive(Debug, Default)]
+struct Touched {
+    /// Its content, and not its attributes alone. Pages of a content that stays are not taken back: a read that fills one may be waiting for somebody
+    /// who waits for this.
+    has_content: bool,
+    /// Names by which an answer may be on its way, as they were here before the change.
+    names: Vec<Invalidation>,
 }
 
 impl Core {
@@ -78,14 +80,14 @@ impl Core {
         }
         let left = self.note_foreign_changes(directories, &changes);
         let mut pages = Vec::new();
-        for (ino, has_content) in inodes {
+        for (ino, touched) in inodes {
             match self.known.get(&ino) {
-                Some(known) if known.pages_out && has_content => {
+                Some(known) if known.pages_out && touched.has_content => {
                     list.push(Invalidation::Pages { ino });
                     pages.push(ino);
                 }
                 Some(known) if known.attr_out() => {
-                    list.extend(self.name_on_its_way(ino));
+                    list.extend(touched.names);
                     list.push(Invalidation::Attr { ino });
                 }
                 Some(_) | None => {}
@@ -111,13 +113,33 @@ impl Core {
         }
     }
 
-    /// The name to take back before attributes are: what the kernel is only just told of has no inode there yet that could lose them. The call
+    /// The names to take back before attributes are: what the kernel is only just told of has no inode there yet that could lose them. The call
     /// waits for who looks the name up or lists it, by the lock of the directory.
-    fn name_on_its_way(&self, ino: Ino) -> Option<Invalidation> {
-        self.known.get(&ino).filter(|known| known.may_be_named(self.clock.now))?;
-        let Place::Covered(parent, cookie) = self.place(ino) else { return None };
-        let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
-        Some(Invalidation::Name { parent, name: entry.dirent.name.clone() })
+    pub(crate) fn names_on_their_way(&self, ino: Ino) -> Vec<Invalidation> {
+        let known = self.known.get(&ino).filter(|known| known.attr_out());
+        if !known.is_some_and(|known| known.may_be_named(self.clock.now)) {
+            return Vec::new();
+        }
+        let places = match self.place(ino) {
+            Place::Covered(parent, cookie) => [Some((parent, cookie)), None],
+            Place::Own => self.cache.seen_at.get(&ino).copied().unwrap_or_default().0,
+            Place::Unknown => [None; 2],
+        };
+        let name_at = |(parent, cookie): (Ino, meta::Cookie)| {
+            let entry = self.cache.dirs.get(&parent)?.entries.get(&cookie)?;
+            let name = (entry.dirent.ino == ino).then(|| entry.dirent.name.clone())?;
+            Some(Invalidation::Name { parent, name })
+        };
+        places.into_iter().flatten().filter_map(name_at).collect()
+    }
+
+    /// Notes what is about to change of an inode, or of its content too.
+    fn note_touched(&self, stale: &mut Stale, ino: Ino, has_content: bool) {
+        let touched = stale
+            .inodes
+            .entry(ino)
+            .or_insert_with(|| Touched { has_content: false, names: self.names_on_their_way(ino) });
+        touched.has_content |= has_content;
     }
 
     /// The directory covers an inode again: what was held of it alone is worth nothing.
@@ -155,7 +177,7 @@ impl Core {
                 if changes_content {
                     self.drop_pages(entry.ino);
                 }
-                stale.note(entry.ino, changes_content && self.may_have_content(entry.ino));
+                self.note_touched(stale, entry.ino, changes_content && self.may_have_content(entry.ino));
                 self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
                 let Some(dir) = self.cache.dirs.get_mut(parent) else { return };
                 let was_negative = dir.negatives.remove(&entry.name);
@@ -167,10 +189,11 @@ impl Core {
                 let was_other = replaced.is_some_and(|old| old.name_out) || has_new_owner;
                 let old_ino = dir.entries.get(cookie).map(|old| old.dirent.ino);
                 if let Some((ino, was_covered)) = replaced.map(CachedEntry::ino_and_covered) {
-                    stale.note(ino, was_covered && self.may_have_content(ino));
+                    self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
                     self.keep_old_content(ino, None);
                 }
-                if was_negative || was_other || self.is_named_by_waiting(*parent, &entry.name) {
+                let is_going = self.cache.unlinked.is_going(*parent, &entry.name);
+                if was_negative || was_other || is_going || self.is_named_by_waiting(*parent, &entry.name) {
                     stale.names.extend(self.name_to_take_back(*parent, &entry.name, old_ino));
                 }
             }
@@ -182,7 +205,7 @@ impl Core {
                 if old.name_out {
                     stale.names.extend(self.name_to_take_back(*parent, name, Some(ino)));
                 }
-                stale.note(ino, was_covered && self.may_have_content(ino));
+                self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
                 if self.known.get(&ino).is_some_and(|known| known.seat.is_at(*parent, name)) {
                     stale.seats.push(Invalidation::Drop { parent: *parent, name: name.clone() });
                 }
@@ -191,7 +214,7 @@ impl Core {
             Change::PutDirectory { ino, .. } => {
                 stale.names.extend(self.directory_forgotten(*ino));
             }
-            Change::PutAttr { ino, .. } => stale.note(*ino, false),
+            Change::PutAttr { ino, .. } => self.note_touched(stale, *ino, false),
             Change::PutContent { ino, content } => {
                 self.drop_stale_live(*ino, true);
                 let old = self.cache.owns.get(ino).and_then(|own| own.content.as_ref());
@@ -200,10 +223,10 @@ impl Core {
                 }
                 // A change of times alone leaves the pages where they are.
                 let has_same_bytes = old.is_some_and(|old| has_same_bytes(old, content));
-                stale.note(*ino, !has_same_bytes && self.may_have_content(*ino));
+                self.note_touched(stale, *ino, !has_same_bytes && self.may_have_content(*ino));
                 self.keep_old_content(*ino, Some(content));
             }
-            Change::DeleteInode { ino, .. } => stale.note(*ino, self.may_have_content(*ino)),
+            Change::DeleteInode { ino, .. } => self.note_touched(stale, *ino, self.may_have_content(*ino)),
             Change::PutExtentPage { ino, page, .. } => {
                 self.drop_stale_live(*ino, true);
                 self.pages.drop_page(*ino, *page);

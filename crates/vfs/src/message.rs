@@ -50,9 +50,7 @@ impl Core {
                     let (made, op) = (shipped.made(), shipped.op.clone());
                     let loser = self.loser_of(&op);
                     self.take_own_changes(&op, &changes, made);
-                    if let Some(ino) = loser {
-                        self.note_unlinking(seq, &op, ino);
-                    }
+                    self.note_unlinking(seq, &op, loser);
                     self.note_given_names(seq, &op);
                     self.thaw_content(seq);
                 }

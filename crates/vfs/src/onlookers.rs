@@ -26,7 +26,7 @@ pub(crate) struct FileWalk {
 
 /// The names of a file by which the kernel may have it: the last two that it was told of.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen([Option<(Ino, Cookie)>; 2]);
+pub(crate) struct Seen(pub(crate) [Option<(Ino, Cookie)>; 2]);
 
 impl Seen {
     pub(crate) fn note(&mut self, place: (Ino, Cookie)) {

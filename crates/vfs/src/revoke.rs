@@ -198,7 +198,7 @@ impl Core {
                 if is_at_once && dir.told_entries().any(|entry| self.outlives(entry)) {
                     list.push(Invalidation::Names {});
                 }
-                for name in &dir.negatives {
+                for name in dir.negatives.iter().chain(self.cache.unlinked.going_in(ino)) {
                     list.push(Invalidation::Name { parent: ino, name: name.clone() });
                 }
                 if dir.kernel_has != KernelHas::Nothing || self.known.get(&ino).is_some_and(|k| k.attr_out())
@@ -213,9 +213,16 @@ impl Core {
                     child(&mut list, entry.dirent.ino);
                 }
             }
-            ResourceKind::File => child(&mut list, ino),
+            ResourceKind::File => {
+                // What it has pages of it has.
+                if !self.known.get(&ino).is_some_and(|k| k.pages_out) {
+                    list.extend(self.names_on_their_way(ino));
+                }
+                child(&mut list, ino);
+            }
             ResourceKind::Attr => {
                 if self.known.get(&ino).is_some_and(|k| k.attr_out()) {
+                    list.extend(self.names_on_their_way(ino));
                     list.push(Invalidation::Attr { ino });
                 }
             }
@@ -268,7 +275,12 @@ impl Core {
             return;
         }
         let forgotten = match done.purpose {
-            Purpose::Release(_) => self.being_forgotten(&done.pages),
+            Purpose::Release(resource) => {
+                let mut forgotten = self.being_forgotten(&done.pages);
+                // A write that came after the revoke, and of which the rest is to go with it.
+                forgotten.extend(self.tokens.awaits_rest(clock.now, resource));
+                forgotten
+            }
             _ => Vec::new(),
         };
         if !forgotten.is_empty() {

@@ -78,7 +78,7 @@ pub(crate) fn spec(kind: FileKind) -> MakeSpec {
 pub(crate) fn begin(world: &World, verbose: bool) -> (Cluster, Places) {
     let mut core = vfs::Config::default();
     // Revokes are carried out when they come: that a node may keep what it uses for a while adds no order of events.
-    core.hold = lock::node::Hold { minimum: Micros(0), idle: Micros(0) };
+    core.hold = lock::node::Hold { minimum: Micros(0), idle: Micros(0), rest: Micros(0) };
     let nodes = world.nodes + 1;
     let may_break = world.faults.iter().any(|fault| fault.may_end_memberships());
     let config = ClusterConfig {
