@@ -23,6 +23,7 @@ mod drops;
 mod kernel;
 mod lulls;
 mod starved;
+mod stuck;
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -369,6 +370,8 @@ struct Call {
     kind: CallKind,
     /// The job at this step. `None` once it was taken over.
     job: Option<Job>,
+    /// What is to be taken back again when this returns.
+    left_behind: Vec<Step>,
 }
 
 /// In what way a call may keep its thread waiting.
@@ -470,13 +473,18 @@ impl Job {
 }
 
 impl State {
+    fn put(&mut self, steps: Arc<[Step]>, done: Done) {
+        let number = self.submitted;
+        self.submitted += 1;
+        self.ready.push_back(Job { number, steps, next: 0, settled: Vec::new(), done });
+    }
+
     fn blocking_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| call.kind.may_block())
     }
 
-    /// Whether one more call that may block would leave no thread free.
-    fn is_full(&self, workers_max: usize) -> bool {
-        self.blocking_calls().count() + 1 >= workers_max
+    fn waited_for(&self) -> impl Iterator<Item = &Call> {
+        self.blocking_calls().filter(|call| call.is_waited_for())
     }
 
     /// The job to go on with: those held up come first, they are older.
@@ -496,12 +504,11 @@ impl State {
         if !self.epoch_works {
             return None;
         }
-        let names = self.calls.iter().filter(|call| call.kind == CallKind::Name && call.job.is_some());
+        let names = self.calls.iter().filter(|call| call.kind == CallKind::Name && call.is_waited_for());
         let stuck_name = names.map(|call| call.tried_since).min();
         // A job held up gives up when even the youngest of the calls in its way is stuck.
         let is_held_up = self.is_full(config.workers_max) && self.has_name_held_up();
-        let all_stuck =
-            if is_held_up { self.blocking_calls().map(|call| call.tried_since).max() } else { None };
+        let all_stuck = if is_held_up { self.waited_for().map(|call| call.tried_since).max() } else { None };
         let since = match (stuck_name, all_stuck) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -525,7 +532,8 @@ impl State {
         if self.is_aborted {
             return None;
         }
-        self.calls.iter().filter_map(|call| call.since.checked_add(watchdog)).min()
+        let waited_for = self.calls.iter().filter(|call| call.is_waited_for());
+        waited_for.filter_map(|call| call.since.checked_add(watchdog)).min()
     }
 }
 
@@ -538,9 +546,7 @@ impl Shared {
             drop(state);
             return drop(done);
         }
-        let number = state.submitted;
-        state.submitted += 1;
-        state.ready.push_back(Job { number, steps, next: 0, settled: Vec::new(), done });
+        state.put(steps, done);
         self.call_worker(&mut state);
     }
 
@@ -553,7 +559,7 @@ impl Shared {
             self.work.notify_one();
             return;
         }
-        if state.workers >= self.config.workers_max || state.is_shut_down {
+        if state.workers >= state.workers_max(&self.config) || state.is_shut_down {
             return;
         }
         let which = state.workers.to_string();
@@ -583,6 +589,11 @@ impl Shared {
         while !state.is_shut_down {
             match state.next_job(self.config.workers_max) {
                 Some(job) => self.advance(&mut state, job),
+                // It took the place of one that was stuck.
+                None if state.workers > state.workers_max(&self.config) => {
+                    state.workers -= 1;
+                    return;
+                }
                 None => {
                     state.idle += 1;
                     // Who wakes this thread has taken it off the idle ones.
@@ -627,13 +638,18 @@ impl Shared {
             caller: Caller::this(),
             kind,
             job: Some(job),
+            left_behind: Vec::new(),
         });
         self.call_watcher(state);
 
         MutexGuard::unlocked(state, || self.perform(&steps[next]));
 
         let index = state.calls.iter().position(|call| call.id == id)?;
-        let mut job = state.calls.swap_remove(index).job;
+        let Call { mut job, left_behind, .. } = state.calls.swap_remove(index);
+        if !left_behind.is_empty() && !state.is_shut_down {
+            state.put(left_behind.into(), Done::Call(None));
+            self.call_worker(state);
+        }
         if kind.may_block() && !state.held_up.is_empty() {
             self.call_worker(state);
         }
@@ -899,10 +915,11 @@ impl Shared {
         }
         let is_overdue = |call: &Call| call.tried_since + self.config.patience <= now;
         let is_name_stuck = state.calls.iter().any(|call| {
-            is_overdue(call) && call.job.as_ref().is_some_and(|job| job.is_at_name(state.covered))
+            let is_at_name = |job: &Job| job.is_waited_for() && job.is_at_name(state.covered);
+            is_overdue(call) && call.job.as_ref().is_some_and(is_at_name)
         });
         let is_full = state.is_full(self.config.workers_max);
-        is_name_stuck || is_full && state.has_name_held_up() && state.blocking_calls().all(is_overdue)
+        is_name_stuck || is_full && state.has_name_held_up() && state.waited_for().all(is_overdue)
     }
 
     fn settle(self: &Arc<Self>, parent: Ino, name: &Name) {
@@ -955,13 +972,11 @@ impl Shared {
     fn take_over(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, now: Instant) {
         let covered = state.covered;
         let patience = self.config.patience;
-        let mut freed = Vec::new();
-        for call in &mut state.calls {
-            let is_covered = call.job.as_ref().is_some_and(|job| job.number < covered);
-            if call.kind == CallKind::Name && is_covered && call.tried_since + patience <= now {
-                freed.extend(call.job.take());
-            }
-        }
+        let given_up = state.given_up(|call| call.tried_since + patience <= now);
+        // Before any of them goes on.
+        given_up.iter().for_each(|index| state.note_left_behind(*index));
+        let freed: Vec<Job> =
+            given_up.into_iter().filter_map(|index| state.calls[index].job.take()).collect();
         let (held_up, passed): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut state.held_up)
             .into_iter()
             .partition(|job: &Job| job.number >= covered || job.steps[job.next].kind() != CallKind::Name);

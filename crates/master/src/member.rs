@@ -9,6 +9,7 @@ use wire::{FromMaster, PROTOCOL_VERSION};
 
 use crate::change::Then;
 use crate::commit::own_write;
+use crate::own_rights::Removals;
 use crate::record::{MemberRecord, SegmentRange};
 use crate::state::{AfterSync, Master, Output, PeerId};
 
@@ -42,8 +43,8 @@ pub(crate) struct Member {
     pub results: BTreeSet<OpSeq>,
     /// Releases seen of it on its connection.
     pub releases_seen: u64,
-    /// Files whose rights its last removal of a run was to bring.
-    pub removals: usize,
+    /// Its last removals, if they are a run.
+    pub removals: Removals,
     /// Revokes to be sent to it.
     pub revokes: Vec<(ResourceId, LockMode)>,
 }
@@ -164,7 +165,7 @@ impl Master {
             answered: BTreeSet::new(),
             results: BTreeSet::new(),
             releases_seen: 0,
-            removals: 0,
+            removals: Removals::default(),
             revokes: Vec::new(),
         };
         self.members.insert(node, member);

@@ -82,19 +82,18 @@ impl Master {
         });
         let (Op::Unlink { .. }, Some((dir, cookie))) = (op, removed) else {
             if !matches!(op, Op::Rmdir { .. }) {
-                member.removals = 0;
+                member.removals = Removals::default();
             }
             return;
         };
-        member.removals = (member.removals * 4).clamp(REMOVALS_MIN, FILES_MAX);
-        let mut window = member.removals;
+        let Some(mut window) = member.removals.begin(dir, cookie) else { return };
         if self.recovering || self.table.mode(node, ResourceId::dir(dir)) != LockMode::Ex {
             return;
         }
         let Ok((listing, _)) = self.listing(dir, cookie.0, LOOKED_BYTES) else { return };
-        let mut bytes = 0;
+        let (mut bytes, mut upto, mut is_fruitless) = (0, cookie, true);
         let mut ask = AskBack::new();
-        for ino in files_in(&listing.entries) {
+        for (cookie, ino) in files_in(&listing.entries) {
             if window == 0 || bytes > FILES_BYTES || self.is_short_of_tokens(node) {
                 break;
             }
@@ -103,6 +102,7 @@ impl Master {
                 continue;
             }
             window -= 1;
+            upto = cookie;
             let others: Vec<(NodeId, ResourceId)> = rights
                 .iter()
                 .flat_map(|right| self.table.holders(*right).map(|(holder, _)| (holder, *right)))
@@ -115,10 +115,15 @@ impl Master {
                 && let Some(file) = self.free_for(node, ino, LockMode::Ex)
             {
                 bytes += file.bytes();
+                is_fruitless = false;
                 self.grant_file(node, file, LockMode::Ex, grants);
             }
         }
+        let is_asked = !ask.is_empty();
         self.ask_back(ask);
+        if let Some(member) = self.members.get_mut(&node) {
+            member.removals.end((dir, upto), is_asked && is_fruitless);
+        }
     }
 
     /// Whether what comes in advance would take its room from what a node uses.
@@ -181,7 +186,9 @@ fn rights_to(ino: Ino) -> [ResourceId; 2] {
 
 fn files_of(grant: &Grant) -> Vec<Ino> {
     match &grant.data {
-        GrantData::Directory { listing, .. } => files_in(&listing.entries),
+        GrantData::Directory { listing, .. } => {
+            files_in(&listing.entries).into_iter().map(|(_, ino)| ino).collect()
+        }
         GrantData::Held {} | GrantData::Since { .. } | GrantData::Attr { .. } | GrantData::Content { .. } => {
             Vec::new()
         }
@@ -189,10 +196,45 @@ fn files_of(grant: &Grant) -> Vec<Ino> {
 }
 
 /// Those of the entries that no directory covers, and that are none.
-fn files_in(entries: &[(Cookie, Dirent)]) -> Vec<Ino> {
+fn files_in(entries: &[(Cookie, Dirent)]) -> Vec<(Cookie, Ino)> {
     let is_file = |child: &Child| matches!(child, Child::Own { kind } if *kind != FileKind::Directory);
-    entries.iter().filter(|(_, entry)| is_file(&entry.child)).map(|(_, entry)| entry.ino).collect()
+    let files = entries.iter().filter(|(_, entry)| is_file(&entry.child));
+    files.map(|(cookie, entry)| (*cookie, entry.ino)).collect()
 }
+
+/// A run of removals that a member asks for one by one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Removals {
+    /// Files whose rights the last one was to bring.
+    window: usize,
+    /// The last file looked at, in its directory.
+    upto: Option<(Ino, Cookie)>,
+    /// How many in a row brought no right, though others were asked for some.
+    fruitless: u32,
+}
+
+impl Removals {
+    /// One in `dir` at `cookie`: of how many files it is to bring the rights. `None` where those that follow were asked for again and again, and whoever has
+    /// them, as he has them open, gives none: looking through them once more for each would cost more than all else.
+    fn begin(&mut self, dir: Ino, cookie: Cookie) -> Option<usize> {
+        let is_passed = self.upto.is_none_or(|(of, upto)| of != dir || cookie > upto);
+        match (is_passed, self.fruitless >= FRUITLESS_MAX) {
+            (false, true) => return None,
+            (true, true) => *self = Self::default(),
+            (_, false) => {}
+        }
+        self.window = (self.window * 4).clamp(REMOVALS_MIN, FILES_MAX);
+        Some(self.window)
+    }
+
+    fn end(&mut self, upto: (Ino, Cookie), is_fruitless: bool) {
+        self.upto = Some(upto);
+        self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };
+    }
+}
+
+/// So many removals in a row may ask for rights and be given none.
+const FRUITLESS_MAX: u32 = 4;
 
 /// Files that the first removal of a run brings.
 const REMOVALS_MIN: usize = 4;

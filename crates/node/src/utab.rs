@@ -97,8 +97,16 @@ fn is_of_others(line: &str, target: &str, mounted: &[String]) -> bool {
     let mut words = line.split_ascii_whitespace();
     let Some(of) = words.find_map(|word| word.strip_prefix("TARGET=")) else { return true };
     let is_ours = line.split_ascii_whitespace().any(|word| word.starts_with(OPTIONS));
-    let is_left_behind = is_ours && mounted.iter().all(|mounted| mounted != of);
+    // In another mount namespace it may be mounted all the same.
+    let is_left_behind = is_ours && mounted.iter().all(|mounted| mounted != of) && !is_served(line);
     of != target && !is_left_behind
+}
+
+/// Whether the process of which a line tells is there.
+fn is_served(line: &str) -> bool {
+    let pid = line.split_once(PID).map_or("", |(_, rest)| rest);
+    let pid = pid.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    !pid.is_empty() && Path::new("/proc").join(pid).exists()
 }
 
 /// Where Holdfast volumes are mounted.
@@ -137,9 +145,13 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("holdfast-utab-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
-        let others = "SRC=a TARGET=/m/x ROOT=/ OPTS=user\nSRC=a TARGET=/m/x\\040y ROOT=/ OPTS=loop\n";
-        let old =
-            format!("SRC=old TARGET=/m ROOT=/ OPTS=x\n{others}SRC=a TARGET=/m/killed ROOT=/ {OPTIONS}\n");
+        // The third is of a mount that is seen elsewhere.
+        let others = format!(
+            "SRC=a TARGET=/m/x ROOT=/ OPTS=user\nSRC=a TARGET=/m/x\\040y ROOT=/ OPTS=loop\nSRC=a TARGET=/m/else ROOT=/ {OPTIONS}{DEVICE}8{PID}1\n"
+        );
+        let old = format!(
+            "SRC=old TARGET=/m ROOT=/ OPTS=x\n{others}SRC=a TARGET=/m/killed ROOT=/ {OPTIONS}\nSRC=a TARGET=/m/gone ROOT=/ {OPTIONS}{DEVICE}9{PID}0\n"
+        );
         fs::write(dir.join("utab"), old).unwrap();
         let add =
             |minor| UtabLine::add_in(&dir, Path::new("/srv/my vol"), Path::new("/m"), minor).expect("added");

@@ -280,3 +280,41 @@ fn a_file_is_written_and_cut_by_anybody_while_its_directory_is_given_back() {
         }
     }
 }
+
+/// Goal: a write that a kernel sends in two, as it has not the page in which it begins, is one to other nodes. Method: the right is asked back between the two, or
+/// before the first, which is served by the old right as it has a page locked; the rest comes, or never does.
+#[test]
+fn nobody_comes_between_the_parts_of_a_write() {
+    let part = |ino, range: std::ops::Range<u64>| {
+        let data = WriteData(vec![8; (range.end - range.start) as usize].into());
+        Request::Write { ino, offset: range.start, data, append: false, direct: false, kill_privileges: None }
+    };
+    for (is_asked_before, has_rest) in [(false, true), (false, false), (true, true), (true, false)] {
+        let (mut rig, _) = Rig::with_open(0);
+        let ino = rig.file;
+        rig.read();
+        match is_asked_before {
+            true => rig.during = Some(part(ino, 4000..4096)),
+            false => _ = rig.ask(part(ino, 4000..4096)),
+        }
+        rig.now = rig.now + Micros(100);
+        let (resource, asked) = (ResourceId { ino: Ino::ROOT, kind: ResourceKind::Dir }, rig.now);
+        let list = vec![(resource, LockMode::Nl)];
+        rig.hear(FromMaster::Revoke { list, speculative: false });
+        let pass = |rig: &mut Rig, until: Micros| {
+            while !rig.released && rig.core.poll_timeout() <= until {
+                rig.now = rig.core.poll_timeout().max(rig.now);
+                rig.core.handle_timeout(rig.clock());
+                rig.run();
+            }
+        };
+        pass(&mut rig, asked + Micros(3000));
+        assert!(rig.during.is_none() && !rig.released, "{is_asked_before} {has_rest}");
+        if has_rest {
+            let rest = rig.ask(part(ino, 4096..4200));
+            assert!(matches!(rest, Some(Reply::Written { .. })), "{rest:?}: {is_asked_before}");
+        }
+        pass(&mut rig, asked + Micros(if has_rest { 4500 } else { 20_000 }));
+        assert!(rig.released, "{is_asked_before} {has_rest}");
+    }
+}

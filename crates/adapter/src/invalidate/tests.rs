@@ -230,12 +230,63 @@ fn a_stuck_name_raises_the_epoch_once_and_the_rest_of_its_job_goes_on() {
     bench.expect_done(7);
     let expected = ["expire 1 a", "epoch", "inode 1 0 0", "inode 3 0 0"];
     bench.expect_begun(&expected);
-    // The stuck thread finds nothing left to do.
+    // In that directory the epoch may not have reached all: who had its lock takes in what he was told only now.
     bench.kernel.unblock("expire 1 a");
+    bench.kernel.wait_for("expire 1 b");
     bench.pass(8);
-    bench.expect_begun(&[&expected[..], &["inode 1008 -1 0"]].concat());
+    bench.expect_begun(&[&expected[..], &["expire 1 b", "inode 1008 -1 0"]].concat());
     assert_eq!(bench.metrics.invalidations.at(InvalidationKind::Epoch).get(), 1);
     assert_eq!(bench.done.try_recv().ok(), None, "reported twice");
+}
+
+#[test]
+fn what_an_epoch_stood_for_is_taken_back_again_when_the_lock_is_free() {
+    let bench = bench(patience(SOON));
+    bench.kernel.block("expire 1 a");
+    bench.invalidator.submit(7, vec![name(1, "a"), attr(5)]);
+    bench.kernel.wait_for("expire 1 a");
+    bench.kernel.block("inode 3 0 0");
+    bench.invalidator.submit(8, vec![pages(3), name(1, "b"), name(2, "c"), attr(6)]);
+    bench.expect_done(7);
+    bench.kernel.unblock("inode 3 0 0");
+    bench.expect_done(8);
+    let expected = ["expire 1 a", "inode 3 0 0", "epoch", "inode 5 -1 0", "inode 6 -1 0"];
+    bench.expect_begun(&expected);
+    // A name that nobody waits for takes no epoch, however long it takes.
+    bench.kernel.block("expire 1 b");
+    bench.kernel.unblock("expire 1 a");
+    bench.kernel.wait_for("expire 1 b");
+    std::thread::sleep(5 * SOON);
+    bench.kernel.unblock("expire 1 b");
+    bench.pass(9);
+    let again = ["inode 5 -1 0", "expire 1 b", "inode 6 -1 0"];
+    let is_done = || bench.kernel.begun().len() == expected.len() + again.len() + 1;
+    let begun = std::time::Instant::now();
+    while !is_done() && begun.elapsed() < LONG {
+        std::thread::sleep(AT_ONCE);
+    }
+    let mut all = bench.kernel.begun();
+    all.retain(|call| call != "inode 1009 -1 0");
+    assert_eq!(all, [&expected[..], &again].concat());
+}
+
+#[test]
+fn names_that_nobody_waits_for_keep_no_thread_from_others_and_end_no_mount() {
+    let bench = bench(Config { patience: AT_ONCE, watchdog: SOON, ..Config::default() });
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    for (job, of) in names.iter().enumerate() {
+        bench.kernel.block(&format!("expire 1 {of}"));
+        bench.invalidator.submit(job as u64, vec![name(1, of)]);
+        bench.expect_done(job as u64);
+    }
+    bench.invalidator.submit(30, vec![pages(3)]);
+    bench.expect_done(30);
+    std::thread::sleep(3 * SOON);
+    assert!(bench.aborted.try_recv().is_err(), "nobody waits for any of them");
+    for of in &names {
+        bench.kernel.unblock(&format!("expire 1 {of}"));
+    }
+    bench.pass(31);
 }
 
 #[test]
