@@ -211,8 +211,8 @@ pub struct PendingTable {
     pub(crate) names: Looks,
     /// What was named last to whom, in directories that others change.
     pub(crate) named: Told<Ino>,
-    /// Who removed or renamed what.
-    pub(crate) removals: Told<vfs::Removed>,
+    /// Who took a name from which inode that has others, and when.
+    pub(crate) removals: Told<(Ino, Micros)>,
     /// Who found what last.
     pub(crate) found: Found,
 }

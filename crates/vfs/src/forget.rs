@@ -192,8 +192,7 @@ impl Core {
                     self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
                     self.keep_old_content(ino, None);
                 }
-                let is_going = self.cache.unlinked.is_going(*parent, &entry.name);
-                if was_negative || was_other || is_going || self.is_named_by_waiting(*parent, &entry.name) {
+                if was_negative || was_other || self.is_named_by_waiting(*parent, &entry.name) {
                     stale.names.extend(self.name_to_take_back(*parent, &entry.name, old_ino));
                 }
             }

@@ -75,5 +75,4 @@ pub use crate::request::{
     AllocateMode, Attr, DirSink, Entry, HandleId, Interrupt, Keep, MakeSpec, OpenMode, Opened, PageSpan,
     ReadJob, Reply, Request, RequestId, Reread, Shield, StatFs, Taken, Via, WriteData, WriteNow,
 };
-pub use crate::unlinked::Removed;
 pub use crate::wait::Wait;

@@ -50,7 +50,9 @@ impl Core {
                     let (made, op) = (shipped.made(), shipped.op.clone());
                     let loser = self.loser_of(&op);
                     self.take_own_changes(&op, &changes, made);
-                    self.note_unlinking(seq, &op, loser);
+                    if let Some(ino) = loser {
+                        self.note_unlinking(seq, &op, ino);
+                    }
                     self.note_given_names(seq, &op);
                     self.thaw_content(seq);
                 }

@@ -195,10 +195,7 @@ impl Core {
     ) -> Try<Reply> {
         let name = checked(name)?;
         let op = Op::Rmdir { parent, name, meant: progress.meant, bound };
-        let reply = self.run_as_meant(&op, OperationKind::Rmdir, progress)?;
-        if progress.ship.is_none() {
-            self.note_unlinked(&op, reply);
-        }
+        self.run_as_meant(&op, OperationKind::Rmdir, progress)?;
         if let Op::Rmdir { parent, name, .. } = &op {
             self.known.clear_seat(*parent, name);
         }

@@ -198,7 +198,7 @@ impl Core {
                 if is_at_once && dir.told_entries().any(|entry| self.outlives(entry)) {
                     list.push(Invalidation::Names {});
                 }
-                for name in dir.negatives.iter().chain(self.cache.unlinked.going_in(ino)) {
+                for name in &dir.negatives {
                     list.push(Invalidation::Name { parent: ino, name: name.clone() });
                 }
                 if dir.kernel_has != KernelHas::Nothing || self.known.get(&ino).is_some_and(|k| k.attr_out())

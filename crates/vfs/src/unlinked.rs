@@ -28,29 +28,8 @@ pub(crate) struct Unlinked {
     running: BTreeSet<(OpSeq, Ino)>,
     /// Those of which the kernel is being asked whether it is done.
     asked: BTreeSet<Ino>,
-    /// Names that were taken away or changed hands by this node's doing, oldest first: until the kernel is done with the answer it finds what was there.
-    going: VecDeque<Going>,
-    /// How many changes of names there were.
-    changes: u64,
     /// The one that the last request made, if it was answered at once.
-    newest: Option<Removed>,
-}
-
-/// A removal or rename that a request made and that was answered at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removed {
-    number: u64,
-    /// The inode that lost a name by it and has others left, and when.
-    loser: Option<(Ino, Micros)>,
-}
-
-/// A name that the kernel is about to lose or move.
-#[derive(Debug)]
-struct Going {
-    number: u64,
-    at: Micros,
-    parent: Ino,
-    name: Name,
+    newest: Option<(Ino, Micros)>,
 }
 
 /// A name that was taken away.
@@ -77,37 +56,17 @@ impl Unlinked {
             self.retain(old, |removal| removal.state != State::Answered(at));
         }
         match removal.state {
-            State::Answered(at) => self.answered.push_back((at, ino)),
+            State::Answered(at) => {
+                self.newest = Some((ino, at));
+                self.answered.push_back((at, ino));
+            }
             State::Running(seq) => _ = self.running.insert((seq, ino)),
         }
         self.inodes.entry(ino).or_default().push(removal);
     }
 
-    pub(crate) fn note_newest(&mut self, removal: Option<Removed>) {
+    pub(crate) fn note_newest(&mut self, removal: Option<(Ino, Micros)>) {
         self.newest = removal;
-    }
-
-    /// Notes the names that `op` took away or moved. Returns the number of the change.
-    fn note_going(&mut self, op: &Op, now: Micros) -> u64 {
-        let is_over = |going: &Going| now.since(going.at) >= QUIET;
-        while self.going.len() >= GOING_MAX || self.going.front().is_some_and(is_over) {
-            self.going.pop_front();
-        }
-        self.changes += 1;
-        let (number, at) = (self.changes, now);
-        let names = names_changed(op).into_iter().flatten();
-        self.going.extend(names.map(|(parent, name)| Going { number, at, parent, name: name.clone() }));
-        number
-    }
-
-    /// Whether the kernel may find what was under a name before this node took it away.
-    pub(crate) fn is_going(&self, parent: Ino, name: &Name) -> bool {
-        self.going.iter().any(|going| going.parent == parent && going.name == *name)
-    }
-
-    /// All such names of a directory.
-    pub(crate) fn going_in(&self, parent: Ino) -> impl Iterator<Item = &Name> {
-        self.going.iter().filter(move |going| going.parent == parent).map(|going| &going.name)
     }
 
     fn retain(&mut self, ino: Ino, keep: impl Fn(&Removal) -> bool) {
@@ -127,10 +86,8 @@ impl Core {
         self.cached_child(parent, name)
     }
 
-    /// A shipped operation has taken effect, and `loser` lost a name by it.
-    pub(crate) fn note_unlinking(&mut self, seq: OpSeq, op: &Op, loser: Option<Ino>) {
-        self.cache.unlinked.note_going(op, self.clock.now);
-        let Some(ino) = loser else { return };
+    /// A shipped operation has taken effect, and `ino` lost a name by it.
+    pub(crate) fn note_unlinking(&mut self, seq: OpSeq, op: &Op, ino: Ino) {
         // A rename from one name of a file to another does nothing.
         let is_lost = self.loser_of(op) != Some(ino);
         if let Some((parent, name)) = name_taken(op).filter(|_| is_lost && self.has_links_left(ino)) {
@@ -150,34 +107,24 @@ impl Core {
 
     /// An operation is answered by `reply`.
     pub(crate) fn note_unlinked(&mut self, op: &Op, reply: OpReply) {
-        let now = self.clock.now;
-        let loser = match reply {
-            OpReply::Removed { ino, deleted: false } | OpReply::Renamed { replaced: ino, .. } => Some(ino),
-            OpReply::Removed { .. } | OpReply::Inode { .. } | OpReply::Done => None,
+        let (OpReply::Removed { ino, deleted: false } | OpReply::Renamed { replaced: ino, .. }) = reply
+        else {
+            return;
         };
-        let loser = loser.filter(|ino| self.has_links_left(*ino)).zip(name_taken(op));
-        if let Some((ino, (parent, name))) = loser {
-            let removal = Removal { parent, name: name.clone(), state: State::Answered(now) };
-            self.cache.unlinked.note(ino, removal, now);
-        }
-        if names_changed(op)[0].is_some() {
-            let number = self.cache.unlinked.note_going(op, now);
-            self.cache.unlinked.newest = Some(Removed { number, loser: loser.map(|(ino, _)| (ino, now)) });
+        if let Some((parent, name)) = name_taken(op).filter(|_| self.has_links_left(ino)) {
+            let removal = Removal { parent, name: name.clone(), state: State::Answered(self.clock.now) };
+            self.cache.unlinked.note(ino, removal, self.clock.now);
         }
     }
 
-    /// The removal or rename that the last request made, if it was answered at once. Once.
-    pub fn take_removal(&mut self) -> Option<Removed> {
+    /// The removal that the last request made, if it was answered at once: which inode lost a name, and when. Once.
+    pub fn take_removal(&mut self) -> Option<(Ino, Micros)> {
         self.cache.unlinked.newest.take()
     }
 
-    /// Whoever removed or renamed it has the answer: the kernel is done with that.
-    pub fn removal_taken_in(&mut self, removed: Removed) {
-        let unlinked = &mut self.cache.unlinked;
-        unlinked.going.retain(|going| going.number != removed.number);
-        if let Some((ino, at)) = removed.loser {
-            unlinked.retain(ino, |removal| removal.state != State::Answered(at));
-        }
+    /// Whoever removed the name has its answer: the kernel is done with that.
+    pub fn removal_taken_in(&mut self, (ino, at): (Ino, Micros)) {
+        self.cache.unlinked.retain(ino, |removal| removal.state != State::Answered(at));
     }
 
     /// Whether the kernel may link an inode again. What nobody knows of here may have links.
@@ -244,18 +191,5 @@ fn name_taken(op: &Op) -> Option<(Ino, &Name)> {
     }
 }
 
-/// The names under which the kernel has something else when it is done with `op`.
-fn names_changed(op: &Op) -> [Option<(Ino, &Name)>; 2] {
-    match op {
-        Op::Unlink { parent, name, .. } | Op::Rmdir { parent, name, .. } => [Some((*parent, name)), None],
-        Op::Rename { parent, name, new_parent, new_name, .. } => {
-            [Some((*parent, name)), Some((*new_parent, new_name))]
-        }
-        _ => [None, None],
-    }
-}
-
-/// So many names are remembered at most: one thread has two on their way.
-const GOING_MAX: usize = 1024;
 /// An answer is taken within that.
 const QUIET: Micros = Micros(1_000_000);

@@ -49,7 +49,8 @@ fn check(args: &FsckArgs, path: &Path) -> Result<Attempt<(Report, Option<Repaire
             Ok(Attempt::Done((found, repaired)))
         }
         Err(error @ OfflineError::Mounted { .. }) if !args.repair => Ok(match check_mounted(path, data)? {
-            Some(found) => Attempt::Done((found, None)),
+            Some(Attempt::Done(found)) => Attempt::Done((found, None)),
+            Some(Attempt::Early(failure)) => Attempt::Early(failure),
             None => Attempt::Early(failed(error)),
         }),
         // Nothing is repaired under those who use it, and a master that is on its way out is of these.
@@ -61,17 +62,26 @@ fn check(args: &FsckArgs, path: &Path) -> Result<Attempt<(Report, Option<Repaire
 }
 
 /// Checks what a mounted volume was at one moment, which its master's node tells. `None` if no node says that it is that.
-fn check_mounted(path: &Path, data: DataCheck) -> Result<Option<Report>, Failure> {
+fn check_mounted(path: &Path, data: DataCheck) -> Result<Option<Attempt<Report>>, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
     let volume = Volume::open(path).map_err(|error| failed(&error))?;
-    let Mastery::At(socket) = backend::mastery(&volume).map_err(|error| failed(&error))? else {
-        return Ok(None);
+    let socket = match backend::mastery(&volume) {
+        Ok(Mastery::At(socket)) => socket,
+        Ok(Mastery::Awaited | Mastery::Nobody) => return Ok(None),
+        // It may have ended just then.
+        Err(error) => return Ok(Some(Attempt::Early(failed(&error)))),
     };
-    let stream = backend::open(&volume, &socket, "snapshot").map_err(|error| failed(&error))?;
+    let stream = match backend::open(&volume, &socket, "snapshot") {
+        Ok(stream) => stream,
+        Err(error) => return Ok(Some(Attempt::Early(failed(&error)))),
+    };
     let ask = |line: &str| Ok(backend::ask(&volume, &socket, line)?);
-    let report = node::check_mounted(&volume, stream, &ask, data).map_err(|error| failed(&error))?;
+    let report = match node::check_mounted(&volume, stream, &ask, data) {
+        Ok(report) => report,
+        Err(error) => return Ok(Some(Attempt::Early(failed(&error)))),
+    };
     eprintln!("holdfast: the volume is mounted: checked as it was at one moment");
-    Ok(Some(report))
+    Ok(Some(Attempt::Done(report)))
 }
 
 fn print(args: &FsckArgs, found: &Report, left: &Report, done: &[String]) {

@@ -56,15 +56,22 @@ pub fn volume_of(given: &Path) -> PathBuf {
 /// Has the master's node scrub, at most `rate` bytes a second.
 fn ask_master(volume: &Volume, rate: u64) -> Result<Attempt<Json>, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::fsck(with_causes(error), UNCHECKED);
-    let Mastery::At(socket) = backend::mastery(volume).map_err(|error| failed(&error))? else {
-        let none = "the volume is in use, and no node says that it is its master";
-        return Ok(Attempt::Early(Failure::fsck(none, UNCHECKED)));
+    let socket = match backend::mastery(volume) {
+        Ok(Mastery::At(socket)) => socket,
+        Ok(Mastery::Awaited | Mastery::Nobody) => {
+            let none = "the volume is in use, and no node says that it is its master";
+            return Ok(Attempt::Early(Failure::fsck(none, UNCHECKED)));
+        }
+        // It may have ended just then.
+        Err(error) => return Ok(Attempt::Early(failed(&error))),
     };
-    let found = backend::ask(volume, &socket, &format!("scrub {rate}")).map_err(|error| failed(&error))?;
-    match found["error"].as_str() {
-        Some(error) => Err(Failure::fsck(error, UNCHECKED)),
-        None => Ok(Attempt::Done(found)),
-    }
+    Ok(match backend::ask(volume, &socket, &format!("scrub {rate}")) {
+        Err(error) => Attempt::Early(failed(&error)),
+        Ok(found) => match found["error"].as_str() {
+            Some(error) => Attempt::Early(Failure::fsck(error, UNCHECKED)),
+            None => Attempt::Done(found),
+        },
+    })
 }
 
 fn print(args: &ScrubArgs, document: &Json) {

@@ -1,9 +1,7 @@
 //! Answers that the kernel takes in late.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -80,49 +78,3 @@ fn what_is_told_beside_a_change_of_this_node_is_not_kept() {
 const LOOK: u8 = 0;
 const REST: u8 = 1;
 const END: u8 = 2;
-
-/// Goal: a name that one node removes and another makes anew, before the removal has returned, is found as what it is now. Method: one thread removes names on one
-/// mount, and another makes each anew on the other, as soon as it can, and looks at it on the first.
-#[test]
-fn a_name_made_anew_elsewhere_is_found_though_its_removal_has_not_returned() {
-    let Some(lab) = Lab::new() else { return };
-    let (a, b) = (lab.mount("a"), lab.mount("b"));
-    const NAMES: usize = 400;
-    let path = |number: usize| format!("d{number}/name");
-    let (begun, removed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let mut stale = Vec::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for number in 0..NAMES {
-                while begun.load(Ordering::Acquire) <= number {
-                    std::hint::spin_loop();
-                }
-                fs::remove_file(b.path(&path(number))).expect("removed");
-                removed.store(number + 1, Ordering::Release);
-            }
-        });
-        for number in 0..NAMES {
-            fs::create_dir(a.path(&format!("d{number}"))).expect("made");
-            fs::write(a.path(&path(number)), "").expect("made");
-            for _ in 0..2 {
-                fs::metadata(b.path(&path(number))).expect("seen");
-            }
-            begun.store(number + 1, Ordering::Release);
-            let file = loop {
-                match fs::File::create_new(a.path(&path(number))) {
-                    Ok(file) => break file,
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyExists),
-                }
-            };
-            let (made, found) = (file.metadata().expect("seen"), fs::metadata(b.path(&path(number))));
-            stale.extend((found.expect("it is there").ino() != made.ino()).then_some(number));
-            while removed.load(Ordering::Acquire) <= number {
-                std::hint::spin_loop();
-            }
-        }
-    });
-    assert!(stale.is_empty(), "{} of {NAMES} as before: {stale:?}", stale.len());
-    for mount in [a, b] {
-        mount.unmount(&lab);
-    }
-}

@@ -32,8 +32,10 @@ enum Kind {
 }
 
 fn report(args: &QuotaReportArgs) -> Result<(), Failure> {
-    let (volume, socket) = master_of(&args.volume)?;
-    let document = asked(backend::ask(&volume, &socket, "quota"))?;
+    let document = past_election(|| {
+        let (volume, socket) = master_of(&args.volume)?;
+        Ok(asked(backend::ask(&volume, &socket, "quota")).map_or_else(Attempt::Early, Attempt::Done))
+    })?;
     if args.json {
         println!("{document:#}");
         return Ok(());
@@ -162,13 +164,15 @@ fn master_of(given: &Path) -> Result<(Volume, String), Failure> {
     let volume = Volume::open(&path).map_err(|error| Failure::unable(with_causes(&error)))?;
     let socket = past_election(|| {
         let unable = |error: &dyn std::error::Error| Failure::unable(with_causes(error));
-        match backend::mastery(&volume).map_err(|error| unable(&error))? {
-            Mastery::At(socket) => Ok(Attempt::Done(socket)),
-            Mastery::Awaited => {
+        match backend::mastery(&volume) {
+            Ok(Mastery::At(socket)) => Ok(Attempt::Done(socket)),
+            // It may have ended just then.
+            Err(error) => Ok(Attempt::Early(unable(&error))),
+            Ok(Mastery::Awaited) => {
                 Ok(Attempt::Early(Failure::unable("no node says that it is the volume's master")))
             }
             // The last node may be on its way out, or the first on its way in.
-            Mastery::Nobody => {
+            Ok(Mastery::Nobody) => {
                 let not_mounted = Failure::unable("the volume is not mounted");
                 match volume.master_pid().map_err(|error| unable(&error))? {
                     Some(_) => Ok(Attempt::Early(not_mounted)),
