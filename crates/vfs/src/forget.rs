@@ -79,16 +79,16 @@ impl Core {
             self.invalidate(Purpose::Alone, seats, Vec::new());
         }
         let left = self.note_foreign_changes(directories, &changes);
-        let mut pages = Vec::new();
+        let (mut of_inodes, mut pages) = (Vec::new(), Vec::new());
         for (ino, touched) in inodes {
             match self.known.get(&ino) {
                 Some(known) if known.pages_out && touched.has_content => {
-                    list.push(Invalidation::Pages { ino });
+                    of_inodes.push(Invalidation::Pages { ino });
                     pages.push(ino);
                 }
                 Some(known) if known.attr_out() => {
-                    list.extend(touched.names);
-                    list.push(Invalidation::Attr { ino });
+                    of_inodes.extend(touched.names);
+                    of_inodes.push(Invalidation::Attr { ino });
                 }
                 Some(_) | None => {}
             }
@@ -96,8 +96,10 @@ impl Core {
         #[cfg(feature = "planted")]
         if types::planted::strikes(types::planted::Planted::ForgetKeepsAttributes) {
             list.retain(|i| !matches!(i, Invalidation::Attr { .. } | Invalidation::Pages { .. }));
+            of_inodes.clear();
             pages.clear();
         }
+        list.extend(of_inodes);
         #[cfg(feature = "planted")]
         if !list.is_empty() && types::planted::strikes(types::planted::Planted::ForgetAcknowledgedEarly) {
             self.acknowledge(seq, open);
