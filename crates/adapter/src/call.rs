@@ -213,6 +213,8 @@ pub struct PendingTable {
     pub(crate) named: Told<Ino>,
     /// Who took a name from which inode that has others, and when.
     pub(crate) removals: Told<(Ino, Micros)>,
+    /// Whose change of names was answered last.
+    pub(crate) changes: Told<RequestId>,
     /// Who found what last.
     pub(crate) found: Found,
 }
@@ -226,6 +228,11 @@ impl PendingTable {
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The thread that was told last that this has changed names.
+    pub fn who_was_told(&self, id: RequestId) -> Option<u32> {
+        self.changes.who(id)
     }
 
     pub(crate) fn insert(&self, mut call: Call) {

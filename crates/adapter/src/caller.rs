@@ -1,5 +1,7 @@
 //! Whether a thread waits, or only lacks a processor.
 
+use std::time::Duration;
+
 use rustix::thread::{Pid, gettid};
 
 /// A thread.
@@ -25,6 +27,12 @@ impl Caller {
         let after = stat.iter().rposition(|byte| *byte == b')').map_or(0, |at| at + 1);
         stat[after..].iter().find(|byte| **byte != b' ') == Some(&b'R')
     }
+
+    /// How long it has run, in all. A moment that it is in counts when it is over, or at the next tick of the clock.
+    pub fn time_run(self) -> Option<Duration> {
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", self.0.as_raw_nonzero())).ok()?;
+        text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    }
 }
 
 #[cfg(test)]
@@ -33,6 +41,15 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn time_run_grows_while_a_thread_runs() {
+        let before = Caller::this().time_run().expect("a kernel that counts it");
+        let begun = Instant::now();
+        while Caller::this().time_run().expect("counted") < before + Duration::from_millis(5) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it does not grow");
+        }
+    }
 
     #[test]
     fn a_thread_that_computes_runs_and_one_that_waits_does_not() {

@@ -19,7 +19,9 @@
 //! A call that is stuck beyond all measure is a deadlock that survives SIGKILL: the watchdog then has the
 //! connection aborted, which frees everybody.
 
+mod apart;
 mod drops;
+mod ended;
 mod kernel;
 mod lulls;
 mod starved;
@@ -37,7 +39,7 @@ use fuse::{Notified, NotifyError};
 use obs::{InvalidationKind, Metrics};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use types::{Ino, Micros, Name};
-use vfs::{Asker, Invalidation, LaterEnd, Outdated, PageSpan, Shield};
+use vfs::{Asker, Invalidation, LaterEnd, Outdated, Over, PageSpan, Shield};
 
 pub use drops::{Drops, First};
 pub use kernel::{KernelCache, Notify};
@@ -111,6 +113,8 @@ pub struct Hooks {
     pub catch_up: Box<dyn Fn(Outdated) -> bool + Send + Sync>,
     /// Gives the kernel a moment to take an answer on its way, with what it judges an inode by: its number and generation.
     pub taken: Box<dyn Fn(Ino, u32) + Send + Sync>,
+    /// The thread that was answered last that it has changed this name, if it has asked for nothing since.
+    pub changed: Box<dyn Fn(Ino, &Name) -> Option<u32> + Send + Sync>,
     /// A lull of a directory has come: [`vfs::Core::lull_came`].
     pub lull: Box<dyn Fn(Ino, u16) + Send + Sync>,
     /// The pages of a file were taken back, or its end is to be raised: returns when nothing that lowers its end touches newer
@@ -181,7 +185,12 @@ impl Invalidator {
 
     /// Nobody is on his way to a name any more: a job that waits for that alone goes on.
     pub fn settle(&self, parent: Ino, name: &Name) {
-        self.shared.settle(parent, name);
+        self.shared.end_name(parent, name);
+    }
+
+    /// A step need not be taken, or waited for, any more: a job that waits for that alone goes on.
+    pub fn end(&self, over: Over) {
+        self.shared.end_over(over);
     }
 
     /// Whether all names ran out at once so long ago at most.
@@ -306,6 +315,8 @@ struct State {
     held_up: VecDeque<Job>,
     /// Calls in progress, one per worker at most.
     calls: Vec<Call>,
+    /// Steps that are over, of jobs that have not come yet, or are done; the last ones.
+    early: VecDeque<Over>,
     /// Jobs submitted so far.
     submitted: u64,
     /// Names of jobs numbered below this are done, by an epoch.
@@ -421,9 +432,6 @@ fn is_instant(invalidation: &Invalidation) -> bool {
     matches!(invalidation, Invalidation::Attr { .. })
 }
 
-/// A thread that has been started runs by then.
-const STARTS_WITHIN: Duration = Duration::from_secs(1);
-
 /// Who wakes so late was stopped, or the whole machine was.
 const STOOD_STILL: Duration = Duration::from_secs(1);
 
@@ -452,17 +460,6 @@ impl Job {
             self.next += 1;
         }
         None
-    }
-
-    /// A name need not be taken back any more. Whether that is the next step.
-    fn settle(&mut self, parent: Ino, name: &Name) -> bool {
-        let is_it = |step: &Step| match step {
-            Step::Order(Invalidation::Name { parent: of, name: other }) => (*of, other) == (parent, name),
-            _ => false,
-        };
-        let found = self.steps.iter().skip(self.next).position(is_it).map(|at| self.next + at);
-        self.settled.extend(found);
-        found == Some(self.next)
     }
 
     /// Whether only an epoch, or a call that may block, gets it on.
@@ -547,6 +544,7 @@ impl Shared {
             return drop(done);
         }
         state.put(steps, done);
+        state.end_early();
         self.call_worker(&mut state);
     }
 
@@ -719,17 +717,15 @@ impl Shared {
                 (InvalidationKind::End, result)
             }
             Step::Order(Invalidation::Drop { parent, name }) => {
-                self.drop_name(*parent, name.clone(), InvalidationKind::EntryDelete);
+                let (parent, name) = (*parent, name.clone());
+                self.apart(self.config.patience, InvalidationKind::EntryDelete, move |notify| {
+                    notify.inval_entry(parent.0, OsStr::from_bytes(name.as_bytes()))
+                });
                 return;
             }
             // Who has the name by now may rely on it: it is not dropped.
             Step::Order(Invalidation::Settled { parent, name }) => {
-                let kind = match notify.has_expire_only() {
-                    true => InvalidationKind::EntryExpire,
-                    false => InvalidationKind::EntryDelete,
-                };
-                self.drop_name(*parent, name.clone(), kind);
-                return;
+                return self.settle(*parent, name);
             }
             Step::Order(Invalidation::Lull { dir, name, number }) => {
                 let lull = lulls::Lull { dir: *dir, name: name.clone(), number: *number };
@@ -760,42 +756,6 @@ impl Shared {
         if !holds_lock(asker) {
             let begun = Instant::now();
             self.count(InvalidationKind::Inode, begun, &self.notify.inval_inode(ino.0, -1, 0));
-        }
-    }
-
-    fn drop_name(self: &Arc<Self>, parent: Ino, name: Name, kind: InvalidationKind) {
-        self.apart(self.config.patience, kind, move |notify| {
-            let name = OsStr::from_bytes(name.as_bytes());
-            match kind {
-                InvalidationKind::EntryExpire => notify.expire_entry(parent.0, name),
-                _ => notify.inval_entry(parent.0, name),
-            }
-        });
-    }
-
-    /// On a thread of its own, which may wait for a lock long after this has returned. The patience begins with the call: a busy machine may take its time
-    /// to run the thread. Whether it is done.
-    fn apart(
-        self: &Arc<Self>,
-        patience: Duration,
-        kind: InvalidationKind,
-        call: impl FnOnce(&dyn Notify) -> Result<Notified, NotifyError> + Send + 'static,
-    ) -> bool {
-        let this = Arc::clone(self);
-        let (at, is_at) = std::sync::mpsc::sync_channel(2);
-        let started = fuse::spawn(format!("{}-drop", self.config.name), move || {
-            _ = at.send(());
-            let begun = Instant::now();
-            let result = call(&*this.notify);
-            this.count(kind, begun, &result);
-            _ = at.send(());
-        });
-        match started {
-            Ok(_) => is_at.recv_timeout(STARTS_WITHIN).is_ok() && is_at.recv_timeout(patience).is_ok(),
-            Err(error) => {
-                log::warn!("no thread for what may wait in the kernel: {error}");
-                true
-            }
         }
     }
 
@@ -920,30 +880,6 @@ impl Shared {
         });
         let is_full = state.is_full(self.config.workers_max);
         is_name_stuck || is_full && state.has_name_held_up() && state.waited_for().all(is_overdue)
-    }
-
-    fn settle(self: &Arc<Self>, parent: Ino, name: &Name) {
-        let mut state = self.state.lock();
-        for job in &mut state.ready {
-            job.settle(parent, name);
-        }
-        let is_stuck = |call: &mut Call| call.job.as_mut().is_some_and(|job| job.settle(parent, name));
-        let mut freed: Vec<Job> = state
-            .calls
-            .iter_mut()
-            .filter_map(|call| if is_stuck(call) { call.job.take() } else { None })
-            .collect();
-        let held_up = std::mem::take(&mut state.held_up);
-        for mut job in held_up {
-            match job.settle(parent, name) {
-                true => freed.push(job),
-                false => state.held_up.push_back(job),
-            }
-        }
-        for job in freed {
-            state.ready.push_back(job);
-            self.call_worker(&mut state);
-        }
     }
 
     fn inc_epoch(&self) -> Result<Notified, NotifyError> {

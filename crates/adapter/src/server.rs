@@ -386,9 +386,12 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
     let is_exempt = call.is_exempt;
     let filled = written::filled(&request);
     let mut early = None;
+    let mut over = Vec::new();
     let replied = driver.with_core(|core, clock| {
         call.changes = core.changes_untold(&request);
-        match core.submit_by(clock, id, request, is_exempt) {
+        let replied = core.submit_by(clock, id, request, is_exempt);
+        over = core.take_over();
+        match replied {
             Some(reply) => {
                 if let Some(removal) = core.take_removal().filter(|_| call.pid() != 0) {
                     driver.pending().removals.note(call.pid(), removal);
@@ -407,6 +410,7 @@ fn ask<D: Driver>(driver: &D, mut call: Call, request: Request, thread: Thread) 
             }
         }
     });
+    noted::end_waiting(driver, over);
     if let Some((ino, span)) = early {
         driver.corrector().early(ino, span);
     }
@@ -506,6 +510,7 @@ fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
         _ => None,
     };
     let answer = answer_of(driver, &call, reply);
+    noted::note_changed(driver, &call, &answer);
     send(driver, call, answer);
     if let (Some(ino), Some(catch_up)) = (cut, driver.catch_up()) {
         catch_up.cut_told(ino);

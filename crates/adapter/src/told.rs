@@ -39,6 +39,14 @@ impl<T: Copy + PartialEq, K: PartialEq> Told<T, K> {
         self.last.lock().iter().find(|of| of.0 == thread).map(|of| of.1)
     }
 
+    /// Who was told of `what` last.
+    pub fn who(&self, what: T) -> Option<K>
+    where
+        K: Copy,
+    {
+        self.last.lock().iter().find(|of| of.1 == what).map(|of| of.0)
+    }
+
     /// What `thread` was told last, if `is_it`. Once.
     pub fn take(&self, thread: K, is_it: impl FnOnce(T) -> bool) -> Option<T> {
         // Nobody else makes a request for a thread, so that its own note is seen.

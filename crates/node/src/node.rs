@@ -484,7 +484,8 @@ fn wait_or_signal(signals: &Signals, patience: Duration, is_done: impl Fn() -> b
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
-    let [reaches, brought, taken, lull, lowered, unshielded] = [(); 6].map(|()| Arc::downgrade(shell));
+    let [reaches, brought, taken, changed, lull, lowered, unshielded] =
+        [(); 7].map(|()| Arc::downgrade(shell));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
@@ -512,6 +513,11 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
                     weak.upgrade()?.call_core(|core, _| core.has_taken(ino, seen))
                 });
             }
+        }),
+        changed: Box::new(move |parent, name| {
+            let shell = changed.upgrade()?;
+            let by = shell.call_core(|core, _| core.changer_of(parent, name))?;
+            shell.pending.who_was_told(by)
         }),
         lull: Box::new(move |dir, number| {
             if let Some(shell) = lull.upgrade() {

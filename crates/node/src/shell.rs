@@ -64,7 +64,7 @@ pub(crate) struct Shell {
     /// Set with it.
     pub corrector: OnceLock<Invalidator>,
     pub catch_up: OnceLock<Arc<CatchUp>>,
-    pending: PendingTable,
+    pub(crate) pending: PendingTable,
     pub tasks: Jobs<Task>,
     core: Mutex<Guarded>,
     turn: Turn,

@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use types::{Charge, Ino, Micros, Name};
 
 use crate::atime::Atimes;
+use crate::going::Going;
 use crate::late::Learnt;
 use crate::unlinked::Unlinked;
 
@@ -291,6 +292,7 @@ pub struct Cache {
     pub(crate) sole_orphans: FxHashSet<Ino>,
     /// Inodes with links that the kernel may not have counted down yet.
     pub(crate) unlinked: Unlinked,
+    pub(crate) going: Going,
     /// Inodes known when the gauges were last set.
     pub(crate) inodes_counted: u64,
     /// Entries in all directories.

@@ -12,7 +12,7 @@ use wire::{FetchWhat, ToMaster, Want};
 use crate::cache::Place;
 use crate::core::Core;
 use crate::live::{Live, extent_parts, inline_overlay, pages_of};
-use crate::request::{AllocateMode, ReadJob, Reply, Reread, Via, WriteNow};
+use crate::request::{AllocateMode, ReadJob, Reply, RequestId, Reread, Via, WriteNow};
 use crate::shield::PAGE_LEN;
 use crate::wait::{Progress, Step, Try, WaitKey};
 
@@ -217,7 +217,7 @@ impl Core {
             return None;
         }
         let is_exempt = is_exempt || via == Via::WriteBack;
-        let mut progress = Progress { is_exempt, ..Progress::new(clock.now, 0) };
+        let mut progress = Progress { is_exempt, ..Progress::new(clock.now, 0, RequestId(0)) };
         let written = match via {
             Via::Cache { append } => {
                 self.try_write_accepting(ino, offset, data, append, &mut progress, accepted)

@@ -353,7 +353,8 @@ impl Core {
         {
             known.seat.note_used();
         }
-        let mut progress = Progress::new(clock.now, self.number());
+        self.cache.going.note_request(&request, id);
+        let mut progress = Progress::new(clock.now, self.number(), id);
         // The kernel writes back what it has let somebody store.
         progress.is_exempt = is_exempt || matches!(request, Request::WritePages { .. });
         progress.reread = self.overtaken_on_its_way(&request);

@@ -27,6 +27,10 @@ struct Stale {
     seats: Vec<Invalidation>,
     /// Inodes that have another name.
     moved: Vec<Ino>,
+    /// Names that lead nowhere any more.
+    lost: Vec<(Ino, Name)>,
+    /// Inodes that are not any more.
+    deleted: BTreeSet<Ino>,
 }
 
 /// What another node changed of an inode.
@@ -43,7 +47,7 @@ impl Core {
     pub(crate) fn on_forget(&mut self, seq: u64, changes: Vec<Change>, removed: Vec<Ino>) {
         self.metrics.forgets_received.add(1);
         self.unsynced_at_master = true;
-        let mut stale = Stale::default();
+        let mut stale = Stale { deleted: deleted_inodes(&changes), ..Stale::default() };
         for change in &changes {
             self.note_forgotten(change, &mut stale);
             self.cache.apply(change);
@@ -74,7 +78,7 @@ impl Core {
         }
         // Before the change counts as told.
         self.tell_out_of_sight();
-        let Stale { names: mut list, inodes, directories, seats, moved } = stale;
+        let Stale { names: mut list, inodes, directories, seats, moved, lost, .. } = stale;
         if !seats.is_empty() {
             self.invalidate(Purpose::Alone, seats, Vec::new());
         }
@@ -87,7 +91,9 @@ impl Core {
                     pages.push(ino);
                 }
                 Some(known) if known.attr_out() => {
-                    of_inodes.extend(touched.names);
+                    // Once it has gone somebody may have the directory again who waits for this.
+                    let is_left = |name: &Invalidation| !list.iter().any(|other| other.is_of(name));
+                    of_inodes.extend(touched.names.into_iter().filter(is_left));
                     of_inodes.push(Invalidation::Attr { ino });
                 }
                 Some(_) | None => {}
@@ -111,6 +117,7 @@ impl Core {
             self.leave_directories(&left);
         } else {
             let job = self.invalidate(Purpose::Forget { seq, open, left }, list, pages);
+            lost.into_iter().for_each(|name| self.cache.going.note_lost(name, job));
             self.note_elsewhere(&moved, job);
         }
     }
@@ -194,17 +201,24 @@ impl Core {
                     self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
                     self.keep_old_content(ino, None);
                 }
+                stale.lost.retain(|(of, name)| (of, name) != (parent, &entry.name));
+                self.cache.going.note_found(*parent, &entry.name);
+                stale.names.extend(self.cache.going.ask(*parent, &entry.name));
                 if was_negative || was_other || self.is_named_by_waiting(*parent, &entry.name) {
-                    stale.names.extend(self.name_to_take_back(*parent, &entry.name, old_ino));
+                    let is_deleted = old_ino.is_some_and(|ino| stale.deleted.contains(&ino));
+                    stale.names.extend(self.name_to_take_back(*parent, &entry.name, old_ino, is_deleted));
                 }
             }
             Change::DeleteEntry { parent, cookie, name } => {
                 stale.directories.insert(*parent);
+                stale.names.extend(self.cache.going.ask(*parent, name));
                 let old = self.cache.dirs.get(parent).and_then(|d| d.entries.get(cookie));
                 let Some(old) = old else { return };
                 let (ino, was_covered) = old.ino_and_covered();
                 if old.name_out {
-                    stale.names.extend(self.name_to_take_back(*parent, name, Some(ino)));
+                    let is_deleted = stale.deleted.contains(&ino);
+                    stale.names.extend(self.name_to_take_back(*parent, name, Some(ino), is_deleted));
+                    stale.lost.push((*parent, name.clone()));
                 }
                 self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
                 if self.known.get(&ino).is_some_and(|known| known.seat.is_at(*parent, name)) {
@@ -275,12 +289,18 @@ impl Core {
         Some(Invalidation::Name { parent: *parent, name: name.clone() })
     }
 
-    /// How a name that led to `ino`, or to nothing, and leads there no more is taken back.
-    fn name_to_take_back(&self, parent: Ino, name: &types::Name, ino: Option<Ino>) -> Vec<Invalidation> {
+    /// How a name that led to `ino`, or to nothing, and leads there no more is taken back. `is_deleted`: the inode is not any more.
+    fn name_to_take_back(
+        &self,
+        parent: Ino,
+        name: &types::Name,
+        ino: Option<Ino>,
+        is_deleted: bool,
+    ) -> Vec<Invalidation> {
         let name = name.clone();
         let known =
             ino.and_then(|ino| self.known.get(&ino)).filter(|known| self.may_be_looked_up_again(known));
-        match known.map(|known| known.seat.place().is_some()) {
+        match known.map(|known| known.seat.place().is_some() && !is_deleted) {
             None => vec![Invalidation::Name { parent, name }],
             Some(false) => vec![Invalidation::Unhash { parent, name }],
             // Whoever works in a directory would not find out any more where it is.
@@ -387,6 +407,14 @@ impl Core {
         open.retain(|ino| self.known.get(ino).is_some_and(|known| known.open_told && known.is_open()));
         self.send(ToMaster::Forgotten { seq, open });
     }
+}
+
+fn deleted_inodes(changes: &[Change]) -> BTreeSet<Ino> {
+    let deleted = |change: &Change| match change {
+        Change::DeleteInode { ino, .. } => Some(*ino),
+        _ => None,
+    };
+    changes.iter().filter_map(deleted).collect()
 }
 
 /// By whom a kernel judges what only an owner may do, without asking, until it looks the name up again.

@@ -224,7 +224,7 @@ impl Core {
         for (id, mut parked) in std::mem::take(&mut self.parked) {
             if may_begin_again(&parked) {
                 let Progress { since, number, is_exempt, .. } = parked.progress;
-                parked.progress = Progress { is_exempt, ..Progress::new(since, number) };
+                parked.progress = Progress { is_exempt, ..Progress::new(since, number, id) };
                 parked.key = WaitKey::Member;
                 self.waiting.entry(WaitKey::Member).or_default().insert(id);
                 self.parked.insert(id, parked);

@@ -47,13 +47,14 @@ impl Core {
             }
             FromMaster::Changed { seq, changes } => {
                 if let Some(shipped) = self.shipped.get(&seq) {
-                    let (made, op) = (shipped.made(), shipped.op.clone());
+                    let (made, op, by) = (shipped.made(), shipped.op.clone(), shipped.by);
                     let loser = self.loser_of(&op);
                     self.take_own_changes(&op, &changes, made);
                     if let Some(ino) = loser {
                         self.note_unlinking(seq, &op, ino);
                     }
                     self.note_given_names(seq, &op);
+                    self.cache.going.note(&op, by);
                     self.thaw_content(seq);
                 }
             }
@@ -314,7 +315,12 @@ impl Core {
         self.end_removals(&shipped.removes);
         self.end_unlinking(seq);
         match result {
-            Ok(reply) => self.note_unlinked(&shipped.op, reply),
+            Ok(reply) => {
+                if !self.cache.going.has(shipped.by) {
+                    self.cache.going.note(&shipped.op, shipped.by);
+                }
+                self.note_unlinked(&shipped.op, reply);
+            }
             Err(_) => self.take_credit_back(&shipped.spent),
         }
         // A sync asked for while it was under way does not count.

@@ -13,7 +13,7 @@ use crate::handles::{Handle, IsNew};
 use crate::jobs::Purpose;
 use crate::known::Known;
 use crate::outputs::Invalidation;
-use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request, Taken};
+use crate::request::{Attr, Entry, Keep, MakeSpec, OpenMode, Reply, Request, RequestId, Taken};
 use crate::view::{NodeView, Rights};
 use crate::wait::{Progress, Ship, Step, Try, WaitKey};
 use crate::xattr::CAPABILITY;
@@ -23,6 +23,8 @@ use crate::xattr::CAPABILITY;
 pub(crate) struct Shipped {
     /// The operation, to be sent again to another master.
     pub op: Op,
+    /// The request that it is for.
+    pub by: RequestId,
     /// Directories that stay as they are here until it is answered.
     pub frozen: Vec<Ino>,
     /// Inodes that it may delete: their content is not logged until it is known to have been applied, for then
@@ -452,6 +454,7 @@ impl Core {
                 }
                 self.metrics.operations_local.add(kind, 1);
                 self.apply_local(plan.changes);
+                self.cache.going.note(op, progress.id);
                 Ok(plan.reply)
             }
             Err(ViewError::Refused(error)) => Err(error.into()),
@@ -465,7 +468,7 @@ impl Core {
                     // Its next turn comes with the right to do it here. Two such rights would hardly come together.
                     return Err(Step::Wait(self.want(Want::Directory { ino: dir })));
                 }
-                let seq = self.ship(op, kind, credit)?;
+                let seq = self.ship(op, kind, credit, progress.id)?;
                 progress.ship = Some(Ship::Sent(seq));
                 if let Some(ino) = progress.ino {
                     // Others may move it before the answer comes: where it is stands with what is known of it.
@@ -493,7 +496,8 @@ impl Core {
             Some(Ship::Sent(seq)) => Err(Step::Wait(WaitKey::Ship(*seq))),
             Some(Ship::Answered(result)) => result.map(drop).map_err(Step::from),
             None => {
-                let seq = self.ship(&Op::TellOwner { ino }, OperationKind::Setattr, Vec::new())?;
+                let seq =
+                    self.ship(&Op::TellOwner { ino }, OperationKind::Setattr, Vec::new(), progress.id)?;
                 progress.ship = Some(Ship::Sent(seq));
                 Err(Step::Wait(WaitKey::Ship(seq)))
             }
@@ -519,7 +523,7 @@ impl Core {
     /// Sends an operation to the master, after everything it builds on.
     ///
     /// `spent` is the credit that goes with it.
-    fn ship(&mut self, op: &Op, kind: OperationKind, spent: Vec<Credit>) -> Try<OpSeq> {
+    fn ship(&mut self, op: &Op, kind: OperationKind, spent: Vec<Credit>, by: RequestId) -> Try<OpSeq> {
         let mut frozen: Vec<Ino> = op.directories().collect();
         for ino in self.subjects(op) {
             if let Place::Covered(parent, _) = self.place(ino) {
@@ -561,11 +565,11 @@ impl Core {
         }
         self.last_op = OpSeq(self.last_op.0 + 1);
         let seq = self.last_op;
-        let wall = self.clock.wall;
+        let (op, wall) = (op.clone(), self.clock.wall);
         self.ship_credit(&spent);
         self.shipped.insert(
             seq,
-            Shipped { op: op.clone(), frozen, removes, removes_unseen, wall, names_noted: false, spent },
+            Shipped { op, by, frozen, removes, removes_unseen, wall, names_noted: false, spent },
         );
         self.unsynced_at_master = true;
         self.send_ship(seq);

@@ -140,6 +140,21 @@ pub enum Invalidation {
 }
 
 impl Invalidation {
+    /// Whether it waits for the same name as another that takes one back.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        self.waits_for().is_some_and(|name| other.waits_for() == Some(name))
+    }
+
+    /// The name for whose directory's lock it waits.
+    fn waits_for(&self) -> Option<(Ino, &Name)> {
+        match self {
+            Self::Name { parent, name } | Self::Unhash { parent, name } | Self::Settled { parent, name } => {
+                Some((*parent, name))
+            }
+            _ => None,
+        }
+    }
+
     /// The inode whose attributes or pages it takes back.
     pub(crate) fn recalls(&self) -> Option<Ino> {
         match self {

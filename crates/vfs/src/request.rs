@@ -170,6 +170,30 @@ impl Request {
         }
     }
 
+    /// The name that it makes, under which the kernel has found nothing.
+    pub(crate) fn made(&self) -> Option<(Ino, &[u8])> {
+        match self {
+            Self::Make { parent, name, .. }
+            | Self::Create { parent, name, .. }
+            | Self::Link { parent, name, .. } => Some((*parent, name)),
+            _ => None,
+        }
+    }
+
+    /// The directories for which the kernel has a lock that excludes changes of names there, as far as that is certain: some LOOKUPs are made without.
+    pub(crate) fn locked(&self) -> [Option<Ino>; 2] {
+        match self {
+            Self::Make { parent, .. }
+            | Self::Create { parent, .. }
+            | Self::Link { parent, .. }
+            | Self::Unlink { parent, .. }
+            | Self::Rmdir { parent, .. } => [Some(*parent), None],
+            Self::ReadDir { ino, .. } => [Some(*ino), None],
+            Self::Rename { parent, new_parent, .. } => [Some(*parent), Some(*new_parent)],
+            _ => [None, None],
+        }
+    }
+
     /// The directory within which it is made.
     pub(crate) fn within(&self) -> Option<Ino> {
         match self {

@@ -156,9 +156,19 @@ impl Core {
             self.invalidate(Purpose::Alone, list, pages);
             return self.flush_release(resource);
         }
-        if list.is_empty() {
+        // What was changed under it others see as soon as it is shared, and may change again when it is not held any more.
+        let mut waits = match resource.kind {
+            ResourceKind::Dir => self.cache.going.ask_in(ino),
+            ResourceKind::File | ResourceKind::Attr | ResourceKind::Rename => Vec::new(),
+        };
+        if list.is_empty() && waits.is_empty() {
             self.flush_release(resource);
+        } else if list.is_empty() {
+            self.invalidate(Purpose::Release(resource), waits, pages);
         } else {
+            waits.retain(|wait| !list.iter().any(|other| other.is_of(wait)));
+            waits.append(&mut list);
+            list = waits;
             if let Some(dir) = self.cache.dirs.get_mut(&ino).filter(|_| resource.kind == ResourceKind::Dir) {
                 // Set again by a listing that is served meanwhile.
                 dir.kernel_has = KernelHas::Nothing;
@@ -248,6 +258,7 @@ impl Core {
         let list = self.wait_for_answers(list, is_unknown);
         self.begin_taking(&pages);
         let job = self.number();
+        self.cache.going.note_job(job);
         self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, since: job, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
         job
@@ -257,6 +268,7 @@ impl Core {
     pub fn invalidated(&mut self, clock: Clock, job: u64) {
         self.clock = clock;
         let Some(mut done) = self.jobs.remove(job) else { return };
+        self.cache.going.note_done(job);
         self.end_taking(&done.pages);
         let since = done.since;
         let again = self.filled_meanwhile(&mut done);

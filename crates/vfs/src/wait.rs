@@ -79,6 +79,8 @@ pub struct Progress {
     pub since: Micros,
     /// When it came, among all that was asked for.
     pub number: u64,
+    /// What the driver calls it.
+    pub id: RequestId,
     /// The number given to the inode it makes.
     pub ino: Option<Ino>,
     /// Its shipped operation.
@@ -178,10 +180,11 @@ impl Progress {
     }
 
     /// A request that came at `now` and got this number.
-    pub fn new(now: Micros, number: u64) -> Self {
+    pub fn new(now: Micros, number: u64, id: RequestId) -> Self {
         Self {
             since: now,
             number,
+            id,
             ino: None,
             ship: None,
             done: None,

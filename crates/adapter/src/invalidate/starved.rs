@@ -21,4 +21,4 @@ impl State {
 }
 
 /// So long a thread may go without a processor in a call.
-const STARVED_MAX: Duration = Duration::from_millis(200);
+pub(super) const STARVED_MAX: Duration = Duration::from_millis(200);

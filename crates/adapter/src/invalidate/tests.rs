@@ -4,11 +4,12 @@
 //! test, so outcomes do not depend on how fast the machine is; timeouts only bound a failure.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use fuse::{Errno, NotificationKind};
 use types::Name;
+use vfs::OverStep;
 
 use super::*;
 
@@ -127,9 +128,18 @@ fn bench(config: Config) -> Bench {
 }
 
 fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Bench {
+    bench_for(config, has_expire_only, has_inc_epoch, Box::new(|_, _| None))
+}
+
+fn bench_for(
+    config: Config,
+    has_expire_only: bool,
+    has_inc_epoch: bool,
+    changed: Box<dyn Fn(Ino, &Name) -> Option<u32> + Send + Sync>,
+) -> Bench {
     let inner = Mutex::new(Inner::default());
-    let (is_busy, changed) = (AtomicBool::new(false), Condvar::new());
-    let kernel = Arc::new(FakeKernel { has_expire_only, has_inc_epoch, is_busy, inner, changed });
+    let (is_busy, told) = (AtomicBool::new(false), Condvar::new());
+    let kernel = Arc::new(FakeKernel { has_expire_only, has_inc_epoch, is_busy, inner, changed: told });
     let metrics = Arc::new(Metrics::new());
     let (done_sender, done) = channel();
     let (abort_sender, aborted) = channel();
@@ -139,6 +149,7 @@ fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Ben
         reaches: Box::new(|_| false),
         catch_up: Box::new(|_| true),
         taken: Box::new(|_, _| ()),
+        changed,
         lull: Box::new(|_, _| ()),
         lowered: Box::new(|_| ()),
         unshielded: Box::new(|_| ()),
@@ -308,6 +319,67 @@ fn a_name_that_is_settled_is_waited_for_no_longer_and_by_no_epoch() {
     bench.kernel.unblock("expire 1 a");
     bench.pass(8);
     assert_eq!(bench.done.try_recv().ok(), None, "reported twice");
+}
+
+#[test]
+fn a_step_that_is_over_holds_up_the_job_that_it_is_of_no_longer() {
+    let bench = bench(patience(NEVER));
+    let of = |text: &str| Name::new(text.as_bytes()).unwrap();
+    let over = |job, step, text: &str| {
+        bench.invalidator.end(Over { job, step, parent: Ino(1), name: of(text) });
+    };
+    let (wait, take_back) = (OverStep::Wait, OverStep::TakeBack);
+    for step in ["expire 1 a", "entry 1 b", "expire 1 c"] {
+        bench.kernel.block(step);
+    }
+    bench.invalidator.submit(7, vec![Invalidation::Settled { parent: Ino(1), name: of("a") }, attr(7)]);
+    bench.invalidator.submit(8, vec![Invalidation::Unhash { parent: Ino(1), name: of("b") }, attr(8)]);
+    bench.invalidator.submit(9, vec![name(1, "c"), attr(9)]);
+    for step in ["expire 1 a", "entry 1 b", "expire 1 c"] {
+        bench.kernel.wait_for(step);
+    }
+    // Another job's, and what is not waited for but taken back.
+    over(7, take_back, "a");
+    over(9, take_back, "b");
+    over(9, wait, "c");
+    bench.pass(20);
+    over(7, wait, "a");
+    bench.expect_done(7);
+    over(8, take_back, "b");
+    bench.expect_done(8);
+    over(9, take_back, "c");
+    bench.expect_done(9);
+    // Before the job has come.
+    over(10, take_back, "c");
+    bench.invalidator.submit(10, vec![name(1, "c"), directory(10)]);
+    bench.expect_done(10);
+    for step in ["expire 1 a", "entry 1 b", "expire 1 c"] {
+        bench.kernel.unblock(step);
+    }
+    bench.pass(21);
+}
+
+#[test]
+fn who_has_run_since_his_answer_is_not_waited_for_as_if_he_lacked_a_processor() {
+    let thread = Arc::new(AtomicU32::new(0));
+    let (told, is_over) = (Arc::clone(&thread), Arc::new(AtomicBool::new(false)));
+    let until = Arc::clone(&is_over);
+    let runs = std::thread::spawn(move || {
+        told.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
+        while !until.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
+    let changed = move |_, _: &Name| Some(thread.load(Ordering::Relaxed));
+    let bench = bench_for(patience(Duration::from_millis(20)), true, true, Box::new(changed));
+    bench.kernel.block("expire 1 a");
+    let of = Name::new(b"a").unwrap();
+    bench.invalidator.submit(1, vec![Invalidation::Settled { parent: Ino(1), name: of }]);
+    bench.expect_done(1);
+    is_over.store(true, Ordering::Relaxed);
+    runs.join().unwrap();
+    bench.kernel.unblock("expire 1 a");
+    bench.expect_begun(&["expire 1 a"]);
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use meta::FileKind;
 use obs::FuseKind;
 use types::{Ino, Micros};
-use vfs::{Asker, Clock, Core, Keep, Outdated, Reply};
+use vfs::{Asker, Clock, Core, Keep, Outdated, Over, Reply};
 
 use crate::call::Call;
 use crate::invalidate::Before;
 use crate::looks::Looks;
-use crate::reply::{Shape, WriteShape};
+use crate::reply::{Answer, Shape, WriteShape};
 use crate::server::Driver;
 
 /// Before anything else is asked of the core: what the kernel may have as soon as it is answered, and what has to be done
@@ -109,11 +109,35 @@ fn note_named<D: Driver>(driver: &D, now: Micros, call: &Call, reply: &Reply) {
     }
 }
 
-/// A thread asks for something: it has taken in what it was answered last, a name that it was given, or that one is gone.
+/// Whoever is told that he has changed names takes that in before he asks for anything else.
+pub(super) fn note_changed<D: Driver>(driver: &D, call: &Call, answer: &Answer) {
+    let changes_names = match call.kind() {
+        FuseKind::Mknod
+        | FuseKind::Mkdir
+        | FuseKind::Symlink
+        | FuseKind::Create
+        | FuseKind::Link
+        | FuseKind::Unlink
+        | FuseKind::Rmdir
+        | FuseKind::Rename => true,
+        _ => false,
+    };
+    if changes_names && call.pid() != 0 && !matches!(answer, Answer::Error(_)) {
+        driver.pending().changes.note(call.pid(), call.id());
+    }
+}
+
+/// A thread asks for something: it has taken in what it was answered last, a name that it was given, or that some have changed.
 pub(super) fn take_in<D: Driver>(driver: &D, thread: u32) {
     let pending = driver.pending();
-    if let Some(removal) = pending.removals.take(thread, |_| true) {
-        driver.with_core(|core, _| core.removal_taken_in(removal));
+    let (change, removal) = (pending.changes.take(thread, |_| true), pending.removals.take(thread, |_| true));
+    if change.is_some() || removal.is_some() {
+        let over = driver.with_core(|core, _| {
+            removal.into_iter().for_each(|removal| core.removal_taken_in(removal));
+            change.into_iter().for_each(|id| core.taken_in(id));
+            core.take_over()
+        });
+        end_waiting(driver, over);
     }
     let Some(ino) = pending.named.take(thread, |_| true) else { return };
     let taken = driver.with_core(|core, clock| {
@@ -125,6 +149,11 @@ pub(super) fn take_in<D: Driver>(driver: &D, thread: u32) {
     if let Some((parent, name)) = taken {
         driver.invalidator().settle(parent, &name);
     }
+}
+
+/// What is over is not waited for.
+pub(super) fn end_waiting<D: Driver>(driver: &D, over: Vec<Over>) {
+    over.into_iter().for_each(|over| driver.invalidator().end(over));
 }
 
 /// A rename that finds one file under both names does nothing, and says that it has.

@@ -1,8 +1,10 @@
 //! Answers that the kernel takes in late.
 
 use std::fs;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
@@ -78,3 +80,132 @@ fn what_is_told_beside_a_change_of_this_node_is_not_kept() {
 const LOOK: u8 = 0;
 const REST: u8 = 1;
 const END: u8 = 2;
+
+/// Goal: a name that one node removes and another makes anew, before the removal has returned, is found as what it is now; and neither has its kernel lose all names by
+/// that. Method: one thread removes files and directories on one mount, and another makes each anew on the other, as soon as it can, and looks at it on the first.
+#[test]
+fn a_name_made_anew_elsewhere_is_found_though_its_removal_has_not_returned() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    const NAMES: usize = 400;
+    let path = |number: usize| format!("d{number}/name");
+    let is_dir = |number: usize| number % 2 == 1;
+    let (begun, removed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let mut stale = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..NAMES {
+                while begun.load(Ordering::Acquire) <= number {
+                    std::hint::spin_loop();
+                }
+                match is_dir(number) {
+                    true => fs::remove_dir(b.path(&path(number))),
+                    false => fs::remove_file(b.path(&path(number))),
+                }
+                .expect("removed");
+                removed.store(number + 1, Ordering::Release);
+            }
+        });
+        for number in 0..NAMES {
+            fs::create_dir(a.path(&format!("d{number}"))).expect("made");
+            let make = || match is_dir(number) {
+                true => fs::create_dir(a.path(&path(number))),
+                false => fs::File::create_new(a.path(&path(number))).map(drop),
+            };
+            make().expect("made");
+            for _ in 0..2 {
+                fs::metadata(b.path(&path(number))).expect("seen");
+            }
+            begun.store(number + 1, Ordering::Release);
+            while let Err(error) = make() {
+                assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+            }
+            let found = fs::metadata(b.path(&path(number)));
+            let made = fs::metadata(a.path(&path(number))).expect("seen");
+            stale.extend((found.expect("it is there").ino() != made.ino()).then_some(number));
+            while removed.load(Ordering::Acquire) <= number {
+                std::hint::spin_loop();
+            }
+        }
+    });
+    for mount in [&a, &b] {
+        let epochs =
+            mount.counters(&lab)["by_label"]["invalidations_total"]["epoch"].as_u64().expect("counted");
+        assert!(epochs < NAMES as u64 / 10, "{epochs} epochs");
+    }
+    assert!(stale.is_empty(), "{} of {NAMES} as before: {stale:?}", stale.len());
+    for mount in [a, b] {
+        mount.unmount(&lab);
+    }
+}
+
+/// Goal: what one node has seen of a change of names everybody sees on the node that makes it, though the call has not returned there. Method: a thread
+/// removes, makes and renames names on one mount, in directories that it has to itself; another looks once on the second mount, at one moment or another of that, and then on the first.
+#[test]
+fn what_another_node_has_seen_of_a_change_is_seen_where_it_is_made() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, b) = (lab.mount("a"), lab.mount("b"));
+    const ROUNDS: usize = 600;
+    let path = |number: usize, name: &str| format!("d{number}/{name}");
+    let (begun, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (mut seen, mut stale) = (0, Vec::new());
+    // What the master does for a node others see before that node.
+    let shipped = || {
+        let counters = b.counters(&lab);
+        let of =
+            |kind: &str| counters["by_label"]["operations_shipped_total"][kind].as_u64().expect("a count");
+        of("unlink") + of("symlink") + of("rename")
+    };
+    let before = shipped();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..ROUNDS {
+                while begun.load(Ordering::Acquire) <= number {
+                    std::hint::spin_loop();
+                }
+                let at = |name| b.path(&path(number, name));
+                match number % 3 {
+                    0 => fs::remove_file(at("old")).expect("removed"),
+                    1 => std::os::unix::fs::symlink("old", at("new")).expect("made"),
+                    _ => fs::rename(at("old"), at("new")).expect("renamed"),
+                }
+                done.store(number + 1, Ordering::Release);
+            }
+        });
+        for number in 0..ROUNDS {
+            fs::create_dir(b.path(&format!("d{number}"))).expect("made");
+            fs::write(b.path(&path(number, "old")), "").expect("made");
+            for other in 0..8 {
+                fs::write(b.path(&path(number, &format!("other{other}"))), "").expect("made");
+            }
+            let is_there = |mount: &crate::lab::Mount, name| {
+                fs::symlink_metadata(mount.path(&path(number, name))).is_ok()
+            };
+            assert!(is_there(&b, "old") && !is_there(&b, "new"));
+            begun.store(number + 1, Ordering::Release);
+            let (name, will_be) = if number % 3 == 1 { ("new", true) } else { ("old", false) };
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_micros(number as u64 % 80) {
+                std::hint::spin_loop();
+            }
+            if is_there(&a, name) == will_be {
+                seen += 1;
+                stale.extend((is_there(&b, name) != will_be).then_some(number));
+            }
+            while done.load(Ordering::Acquire) <= number {
+                std::hint::spin_loop();
+            }
+        }
+    });
+    let shipped = shipped() - before;
+    assert!(
+        stale.len() as u64 <= shipped,
+        "{} of {seen}, {shipped} shipped, as before: {stale:?}",
+        stale.len()
+    );
+    assert!(shipped < ROUNDS as u64 / 2, "{shipped} of {ROUNDS} were shipped");
+    assert!(seen > ROUNDS / 10, "{seen} of {ROUNDS} rounds show something");
+    for mount in [a, b] {
+        mount.unmount(&lab);
+    }
+}
