@@ -105,8 +105,10 @@ impl Default for Config {
 pub struct Hooks {
     /// A job is done: [`vfs::Core::invalidated`].
     pub done: Box<dyn Fn(u64) + Send + Sync>,
-    /// The kernel knows of an end of a file: [`vfs::Core::end_reached`].
+    /// The kernel knows of an end of a file, or need not any more: [`vfs::Core::end_reached`].
     pub raised: Box<dyn Fn(LaterEnd) + Send + Sync>,
+    /// Whether the kernel was told of no earlier end since: [`vfs::Core::is_end_due`].
+    pub is_due: Box<dyn Fn(LaterEnd) -> bool + Send + Sync>,
     /// Whether the kernel is known to have an end, or a later one.
     pub reaches: Box<dyn Fn(LaterEnd) -> bool + Send + Sync>,
     /// Sees to it that the kernel has what there is. May block as long as reads do. Returns whether it may take from the answer what it has not.
@@ -394,12 +396,15 @@ enum CallKind {
     Name,
     /// For reads and writes.
     Pages,
+    /// For operations on a directory, and not for long.
+    Settled,
 }
 
 impl Step {
     fn kind(&self) -> CallKind {
         match self {
             Self::Order(Invalidation::Name { .. } | Invalidation::Unhash { .. }) => CallKind::Name,
+            Self::Order(Invalidation::Settled { .. }) => CallKind::Settled,
             // The pages of a listing are locked while entries are copied, never during a request.
             Self::Order(
                 Invalidation::Renamed { .. }
@@ -414,10 +419,7 @@ impl Step {
             // It ends by itself, and those that wait for reads may wait for it: a read that met an earlier end is answered after it.
             Self::CatchUp(_) => CallKind::Prompt,
             Self::Order(
-                Invalidation::Pages { .. }
-                | Invalidation::Drop { .. }
-                | Invalidation::Settled { .. }
-                | Invalidation::Taken { .. },
+                Invalidation::Pages { .. } | Invalidation::Drop { .. } | Invalidation::Taken { .. },
             )
             | Self::Range { .. }
             | Self::End(_)
@@ -442,7 +444,7 @@ impl CallKind {
     fn may_block(self) -> bool {
         match self {
             Self::Prompt => false,
-            Self::Name | Self::Pages => true,
+            Self::Name | Self::Pages | Self::Settled => true,
         }
     }
 }
@@ -505,7 +507,7 @@ impl State {
         let stuck_name = names.map(|call| call.tried_since).min();
         // A job held up gives up when even the youngest of the calls in its way is stuck.
         let is_held_up = self.is_full(config.workers_max) && self.has_name_held_up();
-        let all_stuck = if is_held_up { self.waited_for().map(|call| call.tried_since).max() } else { None };
+        let all_stuck = if is_held_up { self.waited_for().map(Call::in_earnest_since).max() } else { None };
         let since = match (stuck_name, all_stuck) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -704,18 +706,7 @@ impl Shared {
                 (InvalidationKind::InodePages, self.inval_pages(*ino, span))
             }
             Step::Soon { ino, span, patience } => return self.drop_soon(*ino, *span, *patience),
-            Step::End(end) => {
-                // An answer to a request that came before any of this would be dropped, and may tell of an earlier end.
-                if (self.hooks.reaches)(*end) {
-                    return (self.hooks.raised)(*end);
-                }
-                let LaterEnd { ino, from, to, .. } = *end;
-                let pages = self.inval_pages(ino, PageSpan { start: from, end: to });
-                self.count(InvalidationKind::InodePages, begun, &pages);
-                let result = notify.raise_size(ino.0, to);
-                (self.hooks.raised)(*end);
-                (InvalidationKind::End, result)
-            }
+            Step::End(end) => return self.raise_end(*end),
             Step::Order(Invalidation::Drop { parent, name }) => {
                 let (parent, name) = (*parent, name.clone());
                 self.apart(self.config.patience, InvalidationKind::EntryDelete, move |notify| {
@@ -739,6 +730,35 @@ impl Shared {
             Step::CatchUp(of) => return self.catch_up(*of),
         };
         self.count(kind, begun, &result);
+    }
+
+    /// Brings the kernel to a later end, unless it has that, or was told of an earlier one since.
+    fn raise_end(&self, end: LaterEnd) {
+        let LaterEnd { ino, from, to, generation, .. } = end;
+        // An answer to a request that came before any of this would be dropped, and may tell of an earlier end.
+        if (self.hooks.is_due)(end) && !(self.hooks.reaches)(end) {
+            let begun = Instant::now();
+            let pages = self.inval_pages(ino, PageSpan { start: from, end: to });
+            self.count(InvalidationKind::InodePages, begun, &pages);
+            if (self.hooks.is_due)(end) {
+                let begun = Instant::now();
+                let result = self.notify.raise_size(ino.0, to);
+                self.count(InvalidationKind::End, begun, &result);
+                if !(self.hooks.is_due)(end) {
+                    // A truncation was answered meanwhile, and may have been taken in before.
+                    let asker = Asker::Other;
+                    self.catch_up(Outdated {
+                        ino,
+                        generation,
+                        told: None,
+                        end: true,
+                        permissions: false,
+                        asker,
+                    });
+                }
+            }
+        }
+        (self.hooks.raised)(end);
     }
 
     fn catch_up(&self, of: Outdated) {
@@ -879,7 +899,8 @@ impl Shared {
             is_overdue(call) && call.job.as_ref().is_some_and(is_at_name)
         });
         let is_full = state.is_full(self.config.workers_max);
-        is_name_stuck || is_full && state.has_name_held_up() && state.waited_for().all(is_overdue)
+        let is_stuck = |call: &Call| call.in_earnest_since() + self.config.patience <= now;
+        is_name_stuck || is_full && state.has_name_held_up() && state.waited_for().all(is_stuck)
     }
 
     fn inc_epoch(&self) -> Result<Notified, NotifyError> {

@@ -116,7 +116,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
         if call.reply.transport() == Transport::Ring {
             driver.metrics().fuse_ring_requests.add(1);
         }
-        noted::take_in(driver, call.pid());
+        noted::take_in(driver, &call);
         let mut operation = match request.operation() {
             Ok(operation) => operation,
             Err(error) => {

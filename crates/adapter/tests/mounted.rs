@@ -268,6 +268,7 @@ impl Node {
         let hooks = Hooks {
             done: Box::new(|_| ()),
             raised: Box::new(|_| ()),
+            is_due: Box::new(|_| true),
             reaches: Box::new(|_| false),
             catch_up: Box::new(|_| true),
             taken: Box::new(|_, _| ()),

@@ -484,8 +484,8 @@ fn wait_or_signal(signals: &Signals, patience: Duration, is_done: impl Fn() -> b
 
 fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
     let (done, raised, mount) = (Arc::downgrade(shell), Arc::downgrade(shell), Arc::clone(mount));
-    let [reaches, brought, taken, changed, lull, lowered, unshielded] =
-        [(); 7].map(|()| Arc::downgrade(shell));
+    let [is_due, reaches, brought, taken, changed, lull, lowered, unshielded] =
+        [(); 8].map(|()| Arc::downgrade(shell));
     Hooks {
         done: Box::new(move |job| {
             if let Some(shell) = done.upgrade() {
@@ -496,6 +496,9 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
             if let Some(shell) = raised.upgrade() {
                 shell.call_core(|core, _| core.end_reached(end));
             }
+        }),
+        is_due: Box::new(move |end| {
+            is_due.upgrade().is_some_and(|shell| shell.with_core(|core, _| core.is_end_due(end)))
         }),
         reaches: Box::new(move |end| {
             let Some(shell) = reaches.upgrade() else { return false };
@@ -516,7 +519,7 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
         }),
         changed: Box::new(move |parent, name| {
             let shell = changed.upgrade()?;
-            let by = shell.call_core(|core, _| core.changer_of(parent, name))?;
+            let by = shell.with_core(|core, _| core.changer_of(parent, name))?;
             shell.pending.who_was_told(by)
         }),
         lull: Box::new(move |dir, number| {

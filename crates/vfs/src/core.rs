@@ -354,6 +354,9 @@ impl Core {
             known.seat.note_used();
         }
         self.cache.going.note_request(&request, id);
+        if let Some((parent, name)) = request.made() {
+            self.keep_made_name(parent, name);
+        }
         let mut progress = Progress::new(clock.now, self.number(), id);
         // The kernel writes back what it has let somebody store.
         progress.is_exempt = is_exempt || matches!(request, Request::WritePages { .. });

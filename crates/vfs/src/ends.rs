@@ -109,6 +109,8 @@ struct Bounds {
     met: u64,
     /// How many answers wait for it to be raised.
     raising: u32,
+    /// How far, at most, while there are any.
+    raised_to: u64,
     /// The furthest that cached writes of this node went, answered ones among them.
     written: u64,
     /// Where writes past its pages have it, of which the kernel need not have taken in the answers yet.
@@ -119,7 +121,7 @@ struct Bounds {
     cut: Option<Micros>,
     /// From when on `sure` and `written` were all there was, unless somebody else wrote.
     settled: Micros,
-    /// How often the kernel was told of an earlier end.
+    /// How often the kernel was told of an earlier end, than it has or is to be brought to.
     lowered: u32,
 }
 
@@ -182,7 +184,8 @@ impl End {
             return;
         }
         let bounds = self.bounds_mut();
-        bounds.lowered += u32::from(end < bounds.sure.max(bounds.own()));
+        let raised_to = if bounds.raising > 0 { bounds.raised_to } else { 0 };
+        bounds.lowered += u32::from(end < bounds.sure.max(bounds.own()).max(raised_to));
         bounds.sure = bounds.sure.min(end);
         bounds.written = bounds.written.min(end);
         bounds.moving = bounds.moving.map(|moving| Moving { end: moving.end.min(end), ..moving });
@@ -238,7 +241,10 @@ impl Core {
             _ => None,
         }?;
         if let Some(known) = self.known.get_mut(&end.ino) {
-            known.end.bounds_mut().raising += 1;
+            let bounds = known.end.bounds_mut();
+            let others = if bounds.raising > 0 { bounds.raised_to } else { 0 };
+            bounds.raised_to = others.max(end.to);
+            bounds.raising += 1;
         }
         Some(end)
     }
@@ -263,15 +269,27 @@ impl Core {
         self.tokens.granted_at(resource).filter(|_| self.tokens.usable(resource) == LockMode::Ex)
     }
 
-    /// The kernel has this end now, or a later one.
+    /// Whether the kernel was told of no earlier end since: to bring it to this one would undo what has been answered.
+    pub fn is_end_due(&self, end: LaterEnd) -> bool {
+        self.known.get(&end.ino).is_some_and(|known| known.end.bounds().lowered == end.lowered)
+    }
+
+    /// The kernel has this end now, or a later one; or it is not [due](Self::is_end_due) any more.
     pub fn end_reached(&mut self, end: LaterEnd) {
+        let is_due = self.is_end_due(end);
         let Some(known) = self.known.get_mut(&end.ino) else { return };
-        known.end.reach(end.to, self.clock.now);
+        if is_due {
+            known.end.reach(end.to, self.clock.now);
+        }
         let bounds = known.end.bounds_mut();
         bounds.raising = bounds.raising.saturating_sub(1);
-        if bounds.lowered == end.lowered {
-            bounds.sure = bounds.sure.max(end.to);
-            bounds.settled = bounds.settled.max(end.since);
+        match is_due {
+            true => {
+                bounds.sure = bounds.sure.max(end.to);
+                bounds.settled = bounds.settled.max(end.since);
+            }
+            // It may have had it for a moment.
+            false => bounds.most = bounds.most.max(end.to),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use meta::{Change, Content};
-use types::{Ino, LockMode, Name, ResourceId};
+use types::{Ino, LockMode, Micros, Name, ResourceId};
 use wire::ToMaster;
 
 use crate::cache::{CachedEntry, KernelHas, Place};
@@ -25,6 +25,8 @@ struct Stale {
     directories: BTreeSet<Ino>,
     /// Old places of directories.
     seats: Vec<Invalidation>,
+    /// Places of directories that are not any more.
+    seats_of_none: Vec<Invalidation>,
     /// Inodes that have another name.
     moved: Vec<Ino>,
     /// Names that lead nowhere any more.
@@ -51,19 +53,7 @@ impl Core {
         for change in &changes {
             self.note_forgotten(change, &mut stale);
             self.cache.apply(change);
-            if let Change::PutAttr { ino, .. } = change {
-                self.cache.sole_orphans.remove(ino);
-            }
-            if let Change::PutEntry { entry, .. } = change
-                && entry.covered().is_some()
-            {
-                self.drop_own_tokens(entry.ino);
-            }
-            if let Change::DeleteInode { ino, .. } = change
-                && !self.known.get(ino).is_some_and(|k| k.is_open())
-            {
-                self.drop_deleted(*ino);
-            }
+            self.drop_for(change);
         }
         self.note_moves();
         let mut open = Vec::new();
@@ -78,10 +68,11 @@ impl Core {
         }
         // Before the change counts as told.
         self.tell_out_of_sight();
-        let Stale { names: mut list, inodes, directories, seats, moved, lost, .. } = stale;
+        let Stale { names: mut list, inodes, directories, seats, moved, lost, seats_of_none, .. } = stale;
         if !seats.is_empty() {
             self.invalidate(Purpose::Alone, seats, Vec::new());
         }
+        self.drop_later(seats_of_none);
         let left = self.note_foreign_changes(directories, &changes);
         let (mut of_inodes, mut pages) = (Vec::new(), Vec::new());
         for (ino, touched) in inodes {
@@ -92,7 +83,8 @@ impl Core {
                 }
                 Some(known) if known.attr_out() => {
                     // Once it has gone somebody may have the directory again who waits for this.
-                    let is_left = |name: &Invalidation| !list.iter().any(|other| other.is_of(name));
+                    let is_left =
+                        |name: &Invalidation| !list.iter().any(|of| !of.is_wait() && of.is_of(name));
                     of_inodes.extend(touched.names.into_iter().filter(is_left));
                     of_inodes.push(Invalidation::Attr { ino });
                 }
@@ -105,6 +97,7 @@ impl Core {
             of_inodes.clear();
             pages.clear();
         }
+        list.retain(|wait| !wait.is_wait() || !of_inodes.iter().any(|name| name.is_of(wait)));
         list.extend(of_inodes);
         #[cfg(feature = "planted")]
         if !list.is_empty() && types::planted::strikes(types::planted::Planted::ForgetAcknowledgedEarly) {
@@ -117,8 +110,40 @@ impl Core {
             self.leave_directories(&left);
         } else {
             let job = self.invalidate(Purpose::Forget { seq, open, left }, list, pages);
+            self.cache.going.note_job(job);
             lost.into_iter().for_each(|name| self.cache.going.note_lost(name, job));
             self.note_elsewhere(&moved, job);
+        }
+    }
+
+    /// Directories that are not any more are dropped in a while: whoever works there is to find that. Not at once: what is made there would be, where it has the lock by then.
+    fn drop_later(&mut self, seats: Vec<Invalidation>) {
+        if !seats.is_empty() {
+            let due = self.clock.now + MADE_ANEW_WITHIN;
+            let at = self.names_again.partition_point(|(other, _)| *other <= due);
+            self.names_again.insert(at, (due, seats));
+        }
+    }
+
+    /// Something is made under a name: what was there the kernel has dropped.
+    pub(crate) fn keep_made_name(&mut self, parent: Ino, name: &[u8]) {
+        for (_, list) in &mut self.names_again {
+            list.retain(|of| match of {
+                Invalidation::Drop { parent: dir, name: other } => *dir != parent || other.as_bytes() != name,
+                _ => true,
+            });
+        }
+    }
+
+    /// What is held of an inode goes with a change of another node's that has been applied.
+    fn drop_for(&mut self, change: &Change) {
+        match change {
+            Change::PutAttr { ino, .. } => _ = self.cache.sole_orphans.remove(ino),
+            Change::PutEntry { entry, .. } if entry.covered().is_some() => self.drop_own_tokens(entry.ino),
+            Change::DeleteInode { ino, .. } if !self.known.get(ino).is_some_and(|k| k.is_open()) => {
+                self.drop_deleted(*ino);
+            }
+            _ => {}
         }
     }
 
@@ -173,58 +198,9 @@ impl Core {
     /// What one change makes out of date.
     fn note_forgotten(&mut self, change: &Change, stale: &mut Stale) {
         match change {
-            Change::PutEntry { parent, cookie, entry } => {
-                self.drop_stale_live(entry.ino, entry.covered().is_some());
-                if self.is_moved_only(*parent, *cookie, entry) {
-                    return;
-                }
-                if self.is_moved(*parent, *cookie, entry) {
-                    stale.moved.push(entry.ino);
-                }
-                stale.directories.insert(*parent);
-                let changes_content = self.changes_content(*parent, *cookie, entry);
-                if changes_content {
-                    self.drop_pages(entry.ino);
-                }
-                self.note_touched(stale, entry.ino, changes_content && self.may_have_content(entry.ino));
-                self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
-                let Some(dir) = self.cache.dirs.get_mut(parent) else { return };
-                let was_negative = dir.negatives.remove(&entry.name);
-                let replaced = dir.entries.get(cookie).filter(|old| old.dirent.ino != entry.ino);
-                let has_new_owner = dir.entries.get(cookie).is_some_and(|old| {
-                    let owners = owner_of(&old.dirent).zip(owner_of(entry));
-                    old.name_out && old.dirent.ino == entry.ino && owners.is_some_and(|(was, is)| was != is)
-                });
-                let was_other = replaced.is_some_and(|old| old.name_out) || has_new_owner;
-                let old_ino = dir.entries.get(cookie).map(|old| old.dirent.ino);
-                if let Some((ino, was_covered)) = replaced.map(CachedEntry::ino_and_covered) {
-                    self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
-                    self.keep_old_content(ino, None);
-                }
-                stale.lost.retain(|(of, name)| (of, name) != (parent, &entry.name));
-                self.cache.going.note_found(*parent, &entry.name);
-                stale.names.extend(self.cache.going.ask(*parent, &entry.name));
-                if was_negative || was_other || self.is_named_by_waiting(*parent, &entry.name) {
-                    let is_deleted = old_ino.is_some_and(|ino| stale.deleted.contains(&ino));
-                    stale.names.extend(self.name_to_take_back(*parent, &entry.name, old_ino, is_deleted));
-                }
-            }
+            Change::PutEntry { parent, cookie, entry } => self.note_put(*parent, *cookie, entry, stale),
             Change::DeleteEntry { parent, cookie, name } => {
-                stale.directories.insert(*parent);
-                stale.names.extend(self.cache.going.ask(*parent, name));
-                let old = self.cache.dirs.get(parent).and_then(|d| d.entries.get(cookie));
-                let Some(old) = old else { return };
-                let (ino, was_covered) = old.ino_and_covered();
-                if old.name_out {
-                    let is_deleted = stale.deleted.contains(&ino);
-                    stale.names.extend(self.name_to_take_back(*parent, name, Some(ino), is_deleted));
-                    stale.lost.push((*parent, name.clone()));
-                }
-                self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
-                if self.known.get(&ino).is_some_and(|known| known.seat.is_at(*parent, name)) {
-                    stale.seats.push(Invalidation::Drop { parent: *parent, name: name.clone() });
-                }
-                self.keep_old_content(ino, None);
+                self.note_deleted(*parent, *cookie, name, stale);
             }
             Change::PutDirectory { ino, .. } => {
                 stale.names.extend(self.directory_forgotten(*ino));
@@ -265,6 +241,68 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// What a new name, or another inode under one, makes out of date.
+    fn note_put(&mut self, parent: Ino, cookie: meta::Cookie, entry: &meta::Dirent, stale: &mut Stale) {
+        self.drop_stale_live(entry.ino, entry.covered().is_some());
+        if self.is_moved_only(parent, cookie, entry) {
+            return;
+        }
+        if self.is_moved(parent, cookie, entry) {
+            stale.moved.push(entry.ino);
+        }
+        stale.directories.insert(parent);
+        let changes_content = self.changes_content(parent, cookie, entry);
+        if changes_content {
+            self.drop_pages(entry.ino);
+        }
+        self.note_touched(stale, entry.ino, changes_content && self.may_have_content(entry.ino));
+        self.keep_old_content(entry.ino, entry.covered().map(|inode| &inode.content));
+        let Some(dir) = self.cache.dirs.get_mut(&parent) else { return };
+        let was_negative = dir.negatives.remove(&entry.name);
+        let replaced = dir.entries.get(&cookie).filter(|old| old.dirent.ino != entry.ino);
+        let has_new_owner = dir.entries.get(&cookie).is_some_and(|old| {
+            let owners = owner_of(&old.dirent).zip(owner_of(entry));
+            old.name_out && old.dirent.ino == entry.ino && owners.is_some_and(|(was, is)| was != is)
+        });
+        let was_other = replaced.is_some_and(|old| old.name_out) || has_new_owner;
+        let old_ino = dir.entries.get(&cookie).map(|old| old.dirent.ino);
+        if let Some((ino, was_covered)) = replaced.map(CachedEntry::ino_and_covered) {
+            self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
+            self.keep_old_content(ino, None);
+        }
+        stale.lost.retain(|(of, name)| *of != parent || *name != entry.name);
+        self.cache.going.note_found(parent, &entry.name);
+        if was_negative || was_other || self.is_named_by_waiting(parent, &entry.name) {
+            let is_deleted = old_ino.is_some_and(|ino| stale.deleted.contains(&ino));
+            stale.names.extend(self.name_to_take_back(parent, &entry.name, old_ino, is_deleted));
+        } else {
+            stale.names.extend(self.cache.going.ask(parent, &entry.name, self.clock.now));
+        }
+    }
+
+    /// What the end of a name makes out of date.
+    fn note_deleted(&mut self, parent: Ino, cookie: meta::Cookie, name: &Name, stale: &mut Stale) {
+        stale.directories.insert(parent);
+        let old = self.cache.dirs.get(&parent).and_then(|d| d.entries.get(&cookie));
+        let Some(old) = old else { return };
+        let (ino, was_covered) = old.ino_and_covered();
+        let (is_out, is_deleted) = (old.name_out, stale.deleted.contains(&ino));
+        let is_seat = self.known.get(&ino).is_some_and(|known| known.seat.is_at(parent, name));
+        match is_out {
+            true => stale.names.extend(self.name_to_take_back(parent, name, Some(ino), is_deleted)),
+            false => stale.names.extend(self.cache.going.ask(parent, name, self.clock.now)),
+        }
+        if is_out {
+            stale.lost.push((parent, name.clone()));
+        }
+        if is_seat {
+            let seats = if is_deleted { &mut stale.seats_of_none } else { &mut stale.seats };
+            seats.push(Invalidation::Drop { parent, name: name.clone() });
+        }
+        self.note_touched(stale, ino, was_covered && self.may_have_content(ino));
+        self.keep_old_content(ino, None);
     }
 
     /// What the kernel has of a directory itself goes: with its attributes alone, no listing has to. First its name, if an answer that tells of
@@ -438,3 +476,6 @@ fn is_same_but_for_place(old: &Content, new: &Content) -> bool {
         _ => false,
     }
 }
+
+/// Who waits for a directory to go, to make it himself, has done so by then.
+const MADE_ANEW_WITHIN: Micros = Micros(5_000);

@@ -9,9 +9,10 @@
 use std::collections::VecDeque;
 
 use meta::Op;
-use types::{Ino, Name};
+use types::{Ino, Micros, Name};
 
 use crate::core::Core;
+use crate::judged::QUIET;
 use crate::outputs::Invalidation;
 use crate::request::{Request, RequestId};
 
@@ -63,18 +64,20 @@ struct Change {
     name: Name,
     /// What changes it.
     by: RequestId,
+    /// When that took effect.
+    at: Micros,
     /// The invalidation that waits for it; 0 as long as that has no number.
     asked_by: Option<u64>,
 }
 
 impl Going {
     /// An operation has taken effect that `by` made.
-    pub(crate) fn note(&mut self, op: &Op, by: RequestId) {
+    pub(crate) fn note(&mut self, op: &Op, by: RequestId, at: Micros) {
         for (parent, name) in names_changed(op).into_iter().flatten() {
             if self.list.len() >= LEN_MAX {
                 self.list.pop_front();
             }
-            self.list.push_back(Change { parent, name: name.clone(), by, asked_by: None });
+            self.list.push_back(Change { parent, name: name.clone(), by, at, asked_by: None });
         }
     }
 
@@ -130,16 +133,27 @@ impl Going {
         self.list.retain(|change| change.asked_by != Some(job));
     }
 
-    /// What is to be waited for in a directory before others see what it holds.
-    pub(crate) fn ask_in(&mut self, dir: Ino) -> Vec<Invalidation> {
-        let changes = self.list.iter_mut().filter(|change| change.parent == dir);
-        changes.map(Change::ask).collect()
+    /// What is to be waited for in a directory before others see what it holds: one lock covers all of it.
+    pub(crate) fn ask_in(&mut self, dir: Ino, now: Micros) -> Option<Invalidation> {
+        self.end_old(now);
+        let mut changes = self.list.iter_mut().filter(|change| change.parent == dir);
+        let first = changes.next().map(Change::ask);
+        changes.for_each(|change| change.asked_by = Some(0));
+        first
     }
 
     /// What is to be waited for before another node's change of a name has happened.
-    pub(crate) fn ask(&mut self, parent: Ino, name: &Name) -> Option<Invalidation> {
+    pub(crate) fn ask(&mut self, parent: Ino, name: &Name, now: Micros) -> Option<Invalidation> {
+        self.end_old(now);
         let is_it = |change: &&mut Change| change.parent == parent && change.name == *name;
         self.list.iter_mut().find(is_it).map(Change::ask)
+    }
+
+    /// What an answer changes the kernel has taken in within a while, whoever has ended since.
+    fn end_old(&mut self, now: Micros) {
+        while self.list.front().is_some_and(|change| now.since(change.at) >= QUIET) {
+            self.list.pop_front();
+        }
     }
 
     /// The invalidation that was asked for last has this number.

@@ -54,7 +54,7 @@ impl Core {
                         self.note_unlinking(seq, &op, ino);
                     }
                     self.note_given_names(seq, &op);
-                    self.cache.going.note(&op, by);
+                    self.cache.going.note(&op, by, self.clock.now);
                     self.thaw_content(seq);
                 }
             }
@@ -317,7 +317,7 @@ impl Core {
         match result {
             Ok(reply) => {
                 if !self.cache.going.has(shipped.by) {
-                    self.cache.going.note(&shipped.op, shipped.by);
+                    self.cache.going.note(&shipped.op, shipped.by, self.clock.now);
                 }
                 self.note_unlinked(&shipped.op, reply);
             }

@@ -454,7 +454,7 @@ impl Core {
                 }
                 self.metrics.operations_local.add(kind, 1);
                 self.apply_local(plan.changes);
-                self.cache.going.note(op, progress.id);
+                self.cache.going.note(op, progress.id, now);
                 Ok(plan.reply)
             }
             Err(ViewError::Refused(error)) => Err(error.into()),

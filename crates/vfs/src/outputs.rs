@@ -145,6 +145,11 @@ impl Invalidation {
         self.waits_for().is_some_and(|name| other.waits_for() == Some(name))
     }
 
+    /// Whether it takes nothing back, and gives up after a while.
+    pub(crate) fn is_wait(&self) -> bool {
+        matches!(self, Self::Settled { .. })
+    }
+
     /// The name for whose directory's lock it waits.
     fn waits_for(&self) -> Option<(Ino, &Name)> {
         match self {

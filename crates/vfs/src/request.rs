@@ -188,7 +188,10 @@ impl Request {
             | Self::Link { parent, .. }
             | Self::Unlink { parent, .. }
             | Self::Rmdir { parent, .. } => [Some(*parent), None],
-            Self::ReadDir { ino, .. } => [Some(*ino), None],
+            Self::ReadDir { ino, .. }
+            | Self::SetAttr { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::RemoveXattr { ino, .. } => [Some(*ino), None],
             Self::Rename { parent, new_parent, .. } => [Some(*parent), Some(*new_parent)],
             _ => [None, None],
         }

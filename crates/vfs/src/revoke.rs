@@ -158,13 +158,14 @@ impl Core {
         }
         // What was changed under it others see as soon as it is shared, and may change again when it is not held any more.
         let mut waits = match resource.kind {
-            ResourceKind::Dir => self.cache.going.ask_in(ino),
+            ResourceKind::Dir => self.cache.going.ask_in(ino, self.clock.now).into_iter().collect(),
             ResourceKind::File | ResourceKind::Attr | ResourceKind::Rename => Vec::new(),
         };
         if list.is_empty() && waits.is_empty() {
             self.flush_release(resource);
         } else if list.is_empty() {
-            self.invalidate(Purpose::Release(resource), waits, pages);
+            let job = self.invalidate(Purpose::Release(resource), waits, pages);
+            self.cache.going.note_job(job);
         } else {
             waits.retain(|wait| !list.iter().any(|other| other.is_of(wait)));
             waits.append(&mut list);
@@ -177,7 +178,8 @@ impl Core {
                 ResourceKind::Dir => self.add_lull(ino, &mut list),
                 ResourceKind::File | ResourceKind::Attr | ResourceKind::Rename => None,
             };
-            self.invalidate(Purpose::Release(resource), list, pages);
+            let job = self.invalidate(Purpose::Release(resource), list, pages);
+            self.cache.going.note_job(job);
             lull.into_iter().for_each(|lull| self.await_lull(lull));
         }
     }
@@ -258,7 +260,6 @@ impl Core {
         let list = self.wait_for_answers(list, is_unknown);
         self.begin_taking(&pages);
         let job = self.number();
-        self.cache.going.note_job(job);
         self.jobs.insert(job, InvalidateJob { purpose, pages, rounds: 0, since: job, again: None });
         self.outputs.push_back(Output::Invalidate { job, list });
         job
@@ -287,7 +288,7 @@ impl Core {
             return;
         }
         let forgotten = match done.purpose {
-            Purpose::Release(resource) => {
+            Purpose::Release(resource) if self.is_dropped(resource) || resource.kind != ResourceKind::Dir => {
                 let mut forgotten = self.being_forgotten(&done.pages);
                 // A write that came after the revoke, and of which the rest is to go with it.
                 forgotten.extend(self.tokens.awaits_rest(clock.now, resource));
@@ -448,7 +449,12 @@ impl Core {
 
     /// The directory that is being given back, if its listing was served since the kernel's was last taken back.
     fn listed_meanwhile(&mut self, purpose: &Purpose) -> Option<Ino> {
-        let Purpose::Release(ResourceId { ino, kind: ResourceKind::Dir }) = purpose else { return None };
+        let Purpose::Release(resource @ ResourceId { ino, kind: ResourceKind::Dir }) = purpose else {
+            return None;
+        };
+        if !self.is_dropped(*resource) {
+            return None;
+        }
         let dir = self.cache.dirs.get_mut(ino)?;
         (std::mem::take(&mut dir.kernel_has) != KernelHas::Nothing).then_some(*ino)
     }

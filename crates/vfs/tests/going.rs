@@ -12,7 +12,7 @@ use vfs::{Clock, Core, Invalidation, Output, Over, OverStep, Reply, Request, Req
 use wire::{FromMaster, GrantData, ToMaster};
 
 const FILE: Ino = Ino(50);
-const LATER: Clock = Clock { now: Micros(2_000_000), ..CLOCK };
+const LATER: Clock = Clock { now: Micros(1_500_000), ..CLOCK };
 
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()

@@ -4,7 +4,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Call, State};
+use super::{Call, CallKind, State};
+
+impl Call {
+    /// From when on it tries the patience of those for whom it leaves no thread. What ends by itself does not.
+    pub(super) fn in_earnest_since(&self) -> Instant {
+        match self.kind {
+            CallKind::Settled => self.since + STARVED_MAX,
+            CallKind::Prompt | CallKind::Name | CallKind::Pages => self.tried_since,
+        }
+    }
+}
 
 impl State {
     /// Has patience begin anew with overdue calls whose threads are running.

@@ -146,6 +146,7 @@ fn bench_for(
     let hooks = Hooks {
         done: Box::new(move |job| _ = done_sender.send(job)),
         raised: Box::new(|_| ()),
+        is_due: Box::new(|_| true),
         reaches: Box::new(|_| false),
         catch_up: Box::new(|_| true),
         taken: Box::new(|_, _| ()),

@@ -128,8 +128,14 @@ pub(super) fn note_changed<D: Driver>(driver: &D, call: &Call, answer: &Answer) 
 }
 
 /// A thread asks for something: it has taken in what it was answered last, a name that it was given, or that some have changed.
-pub(super) fn take_in<D: Driver>(driver: &D, thread: u32) {
-    let pending = driver.pending();
+///
+/// Not where the request may come before that, on its behalf: pages that it reads ahead are read while it goes on, and modules for security look at a label
+/// just before a new name is there.
+pub(super) fn take_in<D: Driver>(driver: &D, call: &Call) {
+    if matches!(call.kind(), FuseKind::Read | FuseKind::Getxattr) {
+        return;
+    }
+    let (pending, thread) = (driver.pending(), call.pid());
     let (change, removal) = (pending.changes.take(thread, |_| true), pending.removals.take(thread, |_| true));
     if change.is_some() || removal.is_some() {
         let over = driver.with_core(|core, _| {

@@ -1,8 +1,8 @@
 //! Answers that the kernel takes in late.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -209,3 +209,79 @@ fn what_another_node_has_seen_of_a_change_is_seen_where_it_is_made() {
         mount.unmount(&lab);
     }
 }
+
+/// Goal: whoever works in a directory that nodes make and remove by turns finds out where he is. Method: a process on each of two mounts makes one directory as soon as
+/// there is none, works there for a moment, asks where that is, and removes it.
+#[test]
+fn a_directory_that_nodes_make_by_turns_is_found_by_who_works_there() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = [lab.mount("a"), lab.mount("b")];
+    fs::create_dir(mounts[0].path("p")).expect("made");
+    let lost = std::thread::scope(|scope| {
+        let works = |mount: &crate::lab::Mount| {
+            let dir = mount.path("p");
+            let arguments = ["-c", WORKS, dir.to_str().expect("utf-8")];
+            lab.run("python3", &arguments).expect_success().out.trim().parse::<u32>().expect("a count")
+        };
+        let running = mounts.each_ref().map(|mount| scope.spawn(move || works(mount)));
+        running.map(|one| one.join().expect("counted"))
+    });
+    // An epoch, for something else, has all names run out.
+    assert!(lost.iter().sum::<u32>() <= 2, "{lost:?} of 400 each");
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
+}
+
+const WORKS: &str = "import os, sys, time\nlock, lost = sys.argv[1] + '/lock', 0\nfor turn in range(400):\n    while True:\n        \
+                     try: os.mkdir(lock); break\n        except FileExistsError: pass\n    os.chdir(lock); time.sleep(0.0005)\n    \
+                     try: os.getcwd()\n    except FileNotFoundError: lost += 1\n    os.chdir('/'); os.rmdir(lock)\nprint(lost)\n";
+
+/// Goal: a truncation that has returned is not undone by what somebody is told who asked before. Method: a file is truncated to one length after the other, and read and its end asked for
+/// each time, while another thread looks at it now and then.
+#[test]
+fn an_end_that_was_asked_for_before_a_truncation_does_not_come_back() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    let path = a.path("file");
+    const ROUNDS: usize = 6000;
+    fs::write(&path, vec![1; LONG]).expect("written");
+    let mut file = fs::File::options().read(true).write(true).open(&path).expect("opened");
+    let (stage, mut wrong) = (AtomicU8::new(LOOK), Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let other = fs::File::open(&path).expect("opened");
+            let mut looks = 0;
+            while stage.load(Ordering::Relaxed) != END {
+                looks += 1;
+                match looks % 3 {
+                    0 => drop(other.metadata().expect("told")),
+                    1 => drop(fs::metadata(&path).expect("told")),
+                    _ => drop(fs::File::open(&path).expect("opened")),
+                }
+                if looks % 8 == 0 {
+                    std::thread::sleep(Duration::from_micros(looks % 200));
+                }
+            }
+        });
+        let mut bytes = vec![0; 2 * LONG];
+        for round in 0..ROUNDS {
+            let len = round * 7919 % LONG + 1;
+            file.set_len(len as u64).expect("cut");
+            let end = file.seek(SeekFrom::End(0)).expect("told") as usize;
+            let read = file.read_at(&mut bytes, 0).expect("read");
+            if (end, read) != (len, len) {
+                wrong.push((round, len, end, read));
+            }
+            if round % 4 == 0 {
+                std::thread::sleep(Duration::from_micros(round as u64 % 200));
+            }
+        }
+        stage.store(END, Ordering::Relaxed);
+    });
+    assert!(wrong.is_empty(), "{} of {ROUNDS}, the first {:?}", wrong.len(), wrong.first());
+    drop(file);
+    a.unmount(&lab);
+}
+
+const LONG: usize = 20_000;
