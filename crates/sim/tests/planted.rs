@@ -36,7 +36,7 @@ const TABLE: &[(Planted, u32, Method)] = &[
     (Planted::AnsweredEarly, 1, Method::Worlds { deaths: 0 }),
     (Planted::LeaseCutShort, 1, Method::Troubles),
     (Planted::ForgetKeepsAttributes, 100, Method::Seeds(ALIVE)),
-    (Planted::ShippedBeforeTheLog, 40, Method::Seeds(ALIVE)),
+    (Planted::ShippedBeforeTheLog, 100, Method::Seeds(ALIVE)),
     (Planted::SplitForgotten, 1, Method::Worlds { deaths: 0 }),
     (Planted::InodeNumberReused, 1_000, Method::Seeds(ALIVE)),
     (Planted::StaleGrantTaken, 3, Method::Seeds(ALIVE)),
