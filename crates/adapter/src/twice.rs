@@ -20,13 +20,30 @@ pub(crate) struct Found {
     refused: Told<Refusal>,
 }
 
-/// A name that a thread was refused, and how far it has come in its second walk, in which it asks for both names, one right after the other.
+/// A name that a thread was refused, and how far it has come in its second walk, in which it asks for both names, one right after the other; for one a second
+/// time where its kernel had something else under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
     name: NameHash,
+    /// When it was last answered.
     at: Micros,
-    /// What it was given last that is no directory.
-    last: Option<NameHash>,
+    asked: Asked,
+}
+
+/// For what a thread has asked in its second walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    One(Times),
+    Both(Times),
+}
+
+/// A name, whether it was asked for again, and whether anything was under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    name: NameHash,
+    is_again: bool,
+    is_there: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,37 +62,56 @@ impl Default for Found {
 }
 
 impl Found {
-    /// A thread finds a file under a name. Returns whether it has just found that under another one, or may have by what is known otherwise. Not so in
-    /// its second walk: then it asks for both names, and is told so once.
+    /// A thread finds a file under a name that it has asked for at a time. Returns whether it has just found that under another one, or may have by what is
+    /// known otherwise. Not so in its second walk: then it asks for both names, and is told so once.
     pub fn note(
         &self,
         thread: u32,
         ino: Ino,
         name: NameHash,
-        now: Micros,
+        (asked, now): (Micros, Micros),
         may_have: impl FnOnce() -> bool,
     ) -> bool {
         if thread == 0 {
             return false;
         }
         let finds_again = self.finds_again(thread, ino, name, now);
-        let refusal = self.refused.of(thread).filter(|refusal| now.since(refusal.at) <= WALKS_WITHIN);
-        let Some(refusal) = refusal else { return finds_again || may_have() };
-        match refusal.last {
-            None => self.refused.note(thread, Refusal { last: Some(name), ..refusal }),
-            // That was the second of both.
-            Some(_) => self.end_walk(thread),
+        match self.walk_on(thread, name, true, (asked, now)) {
+            Some(refused) => finds_again && refused != name,
+            None => finds_again || may_have(),
         }
-        finds_again && refusal.name != name
     }
 
     /// A thread is answered that what it looks up by this name is stale.
     pub fn refuse(&self, thread: u32, name: NameHash, now: Micros) {
-        self.refused.note(thread, Refusal { name, at: now, last: None });
+        self.refused.note(thread, Refusal { name, at: now, asked: Asked::Nothing });
     }
 
-    /// A thread goes on to rename, or finds nothing under a name: that was its second walk, if it was one.
-    pub fn end_walk(&self, thread: u32) {
+    /// A thread finds nothing under a name. It asks for that once more where its kernel had something there.
+    pub fn note_nothing(&self, thread: u32, name: NameHash, (asked, now): (Micros, Micros)) {
+        self.walk_on(thread, name, false, (asked, now));
+    }
+
+    /// Notes a name that a thread has asked for as part of its second walk, or that this is over. Returns which name it was refused before that.
+    fn walk_on(
+        &self,
+        thread: u32,
+        name: NameHash,
+        is_there: bool,
+        (asked, now): (Micros, Micros),
+    ) -> Option<NameHash> {
+        let refusal = self.refused.of(thread)?;
+        let then = refusal.asked.then(name, is_there);
+        let Some(then) = then.filter(|_| asked.since(refusal.at) <= WALKS_WITHIN) else {
+            self.end_walk(thread);
+            return None;
+        };
+        self.refused.note(thread, Refusal { at: now, asked: then, ..refusal });
+        Some(refusal.name)
+    }
+
+    /// A thread goes on to rename: that was its second walk, if it was one.
+    fn end_walk(&self, thread: u32) {
         self.refused.take(thread, |_| true);
     }
 
@@ -98,6 +134,21 @@ impl Found {
     }
 }
 
+impl Asked {
+    /// With one more, if it can be part of the same walk: which ends where nothing is under the first.
+    fn then(self, name: NameHash, is_there: bool) -> Option<Self> {
+        let once = Times { name, is_again: false, is_there };
+        let again = |before: Times| (!before.is_again).then_some(Times { is_again: true, ..once });
+        match self {
+            Self::Nothing => Some(Self::One(once)),
+            Self::One(before) if before.name == name => again(before).map(Self::One),
+            Self::One(before) => before.is_there.then_some(Self::Both(once)),
+            Self::Both(before) if before.name == name => again(before).map(Self::Both),
+            Self::Both(_) => None,
+        }
+    }
+}
+
 /// Whether a thread looks the name up for a rename.
 pub(crate) fn is_renaming(thread: u32) -> bool {
     in_call(thread, linux::RENAMING_CALLS) == InCall::It
@@ -105,7 +156,7 @@ pub(crate) fn is_renaming(thread: u32) -> bool {
 
 /// A rename may wait in between, for others and for locks of the kernel.
 const JUST_NOW: Micros = Micros(10_000_000);
-/// Longest that a thread takes from the answer that it was refused to the names that it looks up once more.
+/// Longest that a thread takes from the answer that it was refused to the names that it looks up once more, from one answer to the next question.
 const WALKS_WITHIN: Micros = Micros(100_000);
 /// Threads that rename at once.
 const SLOTS: usize = 256;
@@ -125,7 +176,7 @@ mod tests {
         let found = Found::default();
         let (old, new) = (name(b"old"), name(b"new"));
         let at = Micros::from_millis;
-        let note = |thread, ino, name, ms| found.note(thread, Ino(ino), name, at(ms), || false);
+        let note = |thread, ino, name, ms| found.note(thread, Ino(ino), name, (at(ms), at(ms)), || false);
         assert!(!note(7, 50, old, 1));
         assert!(!note(7, 50, old, 2), "the same name");
         assert!(!note(8, 50, new, 3), "another thread");
@@ -134,11 +185,11 @@ mod tests {
         assert!(!note(7, 51, new, 10_006), "long after");
         assert!(!note(0, 51, new, 1) && !note(0, 51, old, 2), "nobody in sight");
         // What was moved by another.
-        assert!(found.note(7, Ino(52), new, at(1), || true));
+        assert!(found.note(7, Ino(52), new, (at(1), at(1)), || true));
         found.refuse(7, new, at(1));
-        assert!(!found.note(7, Ino(52), new, at(2), || true), "it looks no third time");
-        assert!(!found.note(7, Ino(53), old, at(2), || true), "it has asked for both");
-        assert!(found.note(7, Ino(52), new, at(3), || true), "that is another rename");
+        assert!(!found.note(7, Ino(52), new, (at(2), at(2)), || true), "it looks no third time");
+        assert!(!found.note(7, Ino(53), old, (at(2), at(2)), || true), "it has asked for both");
+        assert!(found.note(7, Ino(52), new, (at(3), at(3)), || true), "that is another rename");
     }
 
     #[test]
@@ -146,7 +197,7 @@ mod tests {
         let found = Found::default();
         let (old, new) = (name(b"old"), name(b"new"));
         let at = Micros::from_millis;
-        let note = |ino, name, ms| found.note(7, Ino(ino), name, at(ms), || true);
+        let note = |ino, name, ms| found.note(7, Ino(ino), name, (at(ms), at(ms)), || true);
         // Both were moved by another, and are two.
         assert!(note(50, old, 1));
         found.refuse(7, old, at(1));
@@ -162,9 +213,28 @@ mod tests {
         assert!(note(51, old, 7), "that is another rename");
         found.refuse(7, new, at(7));
         assert!(note(51, old, 200), "long after");
+        // What its kernel had under the name was something else: it asks again.
+        found.refuse(7, new, at(100));
+        assert!(!note(50, old, 101) && !note(50, old, 102), "it was refused that");
+        assert!(!note(51, new, 103) && !note(52, new, 104), "it was refused that");
+        assert!(note(52, new, 105), "that is another rename");
+        found.refuse(7, new, at(106));
+        assert!(!note(50, old, 107) && !note(51, new, 108), "it was refused that");
+        assert!(note(50, old, 109), "that is another rename");
+        // It waits for each answer.
+        found.refuse(7, new, at(100));
+        assert!(!found.note(7, Ino(50), old, (at(110), at(900)), || true), "it was refused that");
+        assert!(!found.note(7, Ino(51), new, (at(910), at(1800)), || true), "it was refused that");
         // Nothing is under the old name any more.
         found.refuse(7, new, at(200));
-        found.end_walk(7);
-        assert!(note(52, new, 201));
+        found.note_nothing(7, old, (at(201), at(201)));
+        assert!(note(52, new, 202));
+        // But then there is, or under the new one.
+        found.refuse(7, new, at(300));
+        found.note_nothing(7, old, (at(301), at(301)));
+        assert!(!note(50, old, 302));
+        found.note_nothing(7, new, (at(303), at(303)));
+        assert!(!note(51, new, 304), "it was refused that");
+        assert!(note(51, new, 305), "that is another rename");
     }
 }

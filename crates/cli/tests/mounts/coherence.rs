@@ -259,9 +259,11 @@ fn with_walker(root: &Path, work: impl FnOnce()) -> u32 {
             }
             walks
         });
-        work();
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         is_done.store(true, Ordering::Relaxed);
-        walker.join().expect("it walks")
+        let walks = walker.join().expect("it walks");
+        worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        walks
     })
 }
 
@@ -642,6 +644,44 @@ fn what_another_node_has_moved_is_renamed_at_the_first_try() {
     assert_eq!(seen, ["0", "1"]);
     b.unmount(&lab);
     a.unmount(&lab);
+}
+
+/// Goal: who takes a name that several nodes take by turns has it or finds it taken. Method: many rename each their own file to one name, and back when they have it.
+#[test]
+fn a_name_that_nodes_take_by_turns_is_taken_or_there() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = ["a", "b", "c"].map(|name| lab.mount(name));
+    let until = Instant::now() + Duration::from_secs(8);
+    let takes = |mount: &Mount, own: &str| {
+        let (own, common) = (mount.path(own), mount.path("common"));
+        fs::write(&own, "").expect("written");
+        let (mut taken, mut random) = (0, fastrand::Rng::new());
+        while Instant::now() < until {
+            match rustix::fs::renameat_with(CWD, &own, CWD, &common, RenameFlags::NOREPLACE) {
+                Ok(()) => {
+                    taken += 1;
+                    std::thread::sleep(Duration::from_micros(random.u64(..300)));
+                    fs::rename(&common, &own).expect("it is nobody else's");
+                }
+                Err(Errno::EXIST) => {}
+                Err(error) => panic!("after {taken}: {error}"),
+            }
+        }
+        taken
+    };
+    let taken: u32 = std::thread::scope(|scope| {
+        let takers: Vec<_> = (0..24)
+            .map(|n| {
+                let mount = &mounts[n % 3];
+                scope.spawn(move || takes(mount, &format!("own{n}")))
+            })
+            .collect();
+        takers.into_iter().map(|taker| taker.join().expect("it takes")).sum()
+    });
+    assert!(taken > 20, "{taken} times");
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
 }
 
 /// Goal: who reads a file that another node cuts and extends waits for what is under way, and not for a limit of time. Method: two threads of one node read all of it,
