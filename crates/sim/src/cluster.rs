@@ -9,10 +9,7 @@ use master::{Master, PeerId};
 use meta::{FsError, Limits};
 use obs::Metrics;
 use types::{Epoch, Ino, Micros, Timespec};
-use vfs::{
-    Clock, Core, HandleId, Invalidation, Outdated, Output, Permissions, Reply, Request, RequestId, Seen,
-    WriteData,
-};
+use vfs::{Clock, Core, HandleId, Invalidation, Output, Reply, Request, RequestId, WriteData};
 use wire::{FromMaster, ToMaster};
 
 use crate::coverage::Coverage;
@@ -20,6 +17,7 @@ use crate::kernel::{Asked, Kernel, Pending, second_try};
 use crate::traffic::Traffic;
 use syncs::ToSync;
 
+mod answers;
 mod at_once;
 mod credit;
 mod deposed;
@@ -56,6 +54,8 @@ pub struct ClusterConfig {
     pub token_memory: u64,
     /// Limits of whoever all processes are.
     pub limits: Option<Limits>,
+    /// Whether kernels take in some answers late.
+    pub may_be_late: bool,
 }
 
 impl Default for ClusterConfig {
@@ -72,6 +72,7 @@ impl Default for ClusterConfig {
             may_fail: false,
             token_memory: 256 << 20,
             limits: None,
+            may_be_late: false,
         }
     }
 }
@@ -113,6 +114,8 @@ struct Node {
     asked: BTreeMap<RequestId, Asked>,
     /// Requests of processes that were killed meanwhile.
     abandoned: BTreeSet<RequestId>,
+    /// Answers that are still to be taken in.
+    late: Vec<answers::Late>,
 }
 
 /// An invalidation on its way through the kernel.
@@ -243,6 +246,7 @@ impl Cluster {
             handles: BTreeMap::new(),
             asked: BTreeMap::new(),
             abandoned: BTreeSet::new(),
+            late: Vec::new(),
         });
         let index = self.nodes.len() - 1;
         if self.config.drift > 0 {
@@ -307,9 +311,15 @@ impl Cluster {
         let reply = at_once::write(&mut node.core, clock, &request);
         match reply.or_else(|| node.core.submit(clock, id, request)) {
             Some(reply) => {
-                node.catch_up(clock, &reply);
-                node.note_opened(&reply);
-                node.replies.insert(id, reply);
+                let reply = match self.config.may_be_late {
+                    true => node.be_late(&mut self.rng, self.now, (id, reply), pending),
+                    false => Some(reply),
+                };
+                if let Some(reply) = reply {
+                    node.catch_up(clock, &reply);
+                    node.note_opened(&reply);
+                    node.replies.insert(id, reply);
+                }
             }
             None => {
                 node.kernel.pending.insert(id, pending);
@@ -317,6 +327,7 @@ impl Cluster {
             }
         }
         self.pump();
+        self.end_over(index);
         id
     }
 
@@ -544,6 +555,7 @@ impl Cluster {
                 && node.from_master.is_empty()
                 && node.jobs.is_empty()
                 && node.syncs.is_empty()
+                && node.late.is_empty()
         };
         self.master_syncs.is_empty() && self.nodes.iter().filter(|n| n.is_up).all(is_quiet)
     }
@@ -579,8 +591,10 @@ impl Cluster {
             self.happen(index, kind);
         }
         self.timers();
+        self.take_in_late();
         self.pump();
         self.check_credit();
+        self.check_late();
     }
 
     /// Whether something can happen to the messages to the master and from it, in the kernel, and in the store of a node.
@@ -601,8 +615,12 @@ impl Cluster {
     fn is_ready(&self, node: &Node, job: &Job) -> bool {
         let is_blocked = |i: &Invalidation| node.kernel.blocks(i);
         let has_patience = self.now < job.since + PATIENCE;
-        let names =
-            job.list.iter().filter(|i| matches!(i, Invalidation::Name { .. } | Invalidation::Unhash { .. }));
+        let names = job.list.iter().filter(|i| {
+            matches!(
+                i,
+                Invalidation::Name { .. } | Invalidation::Unhash { .. } | Invalidation::Settled { .. }
+            )
+        });
         let pages = job.list.iter().filter(|i| matches!(i, Invalidation::Pages { .. }));
         job.writing.is_empty()
             && !(has_patience && names.into_iter().any(is_blocked))
@@ -760,7 +778,9 @@ impl Cluster {
         let jobs = self.nodes.iter().flat_map(|n| &n.jobs).filter(|j| j.writing.is_empty());
         let patience =
             jobs.map(|j| j.since + PATIENCE).filter(|due| *due > self.now).min().unwrap_or(Micros::NEVER);
-        let next = nodes.min().unwrap_or(Micros::NEVER).min(master).min(patience).min(faults);
+        let late = self.nodes.iter().map(Node::late_due).filter(|due| *due > self.now);
+        let late = late.min().unwrap_or(Micros::NEVER);
+        let next = nodes.min().unwrap_or(Micros::NEVER).min(master).min(patience).min(faults).min(late);
         (next != Micros::NEVER).then_some(next)
     }
 
@@ -796,17 +816,16 @@ impl Cluster {
                 match output {
                     Output::Send(message) => node.to_master.push_back(message),
                     Output::Reply(id, reply) => {
-                        node.kernel.pending.remove(&id);
+                        let locks = node.kernel.pending.remove(&id).unwrap_or_default();
+                        let reply = match self.config.may_be_late {
+                            true => node.be_late(&mut self.rng, now, (id, reply), locks),
+                            false => Some(reply),
+                        };
                         let clock = Clock { now: node.time_at(now), wall: wall(now) };
-                        node.catch_up(clock, &reply);
-                        node.tell_lulls(clock);
-                        let opened = node.note_opened(&reply);
-                        if node.abandoned.remove(&id) {
-                            node.take_in(id, &reply);
-                            unused.extend(opened.map(|handle| (index, handle)));
-                        } else {
-                            node.replies.insert(id, reply);
-                            self.answered.push_back((index, id));
+                        match reply.map(|reply| node.take_answer(clock, id, reply)) {
+                            Some(Ok(())) => self.answered.push_back((index, id)),
+                            Some(Err(opened)) => unused.extend(opened.map(|handle| (index, handle))),
+                            None => {}
                         }
                     }
                     Output::Invalidate { job, list } => {
@@ -927,46 +946,6 @@ impl Cluster {
 }
 
 impl Node {
-    /// Tells of lulls for which nobody holds the lock of the directory any more.
-    fn tell_lulls(&mut self, clock: Clock) {
-        for (dir, number) in std::mem::take(&mut self.lulls) {
-            match self.kernel.is_busy(dir) {
-                true => self.lulls.push((dir, number)),
-                false => self.core.lull_came(clock, dir, number),
-            }
-        }
-    }
-
-    /// The kernel takes in an answer that nobody waits for any more.
-    fn take_in(&mut self, id: RequestId, reply: &Reply) {
-        if let Some(asked) = self.asked.remove(&id) {
-            self.kernel.answered(asked, reply);
-        }
-    }
-
-    /// The kernel takes each answer as it comes, and judges by it.
-    fn catch_up(&mut self, clock: Clock, reply: &Reply) {
-        if let Some(of @ Outdated { told: Some(attr), permissions: true, .. }) = self.core.outdated(reply) {
-            let seen = Seen { end: attr.size, permissions: Permissions::of(&attr) };
-            self.core.seen(clock, Outdated { end: false, ..of }, seen);
-        }
-        // Stores are bytes here, not pages: none of them shows what was beside it.
-        if let Some(shield) = reply.shield() {
-            self.core.lower_shield(clock, shield);
-        }
-    }
-
-    fn note_opened(&mut self, reply: &Reply) -> Option<HandleId> {
-        let (handle, ino) = match reply {
-            // Whose it is a Release does not need.
-            Reply::Opened(opened) => (opened.handle, Ino::ROOT),
-            Reply::Created(entry, opened) => (opened.handle, entry.attr.ino),
-            _ => return None,
-        };
-        self.handles.insert(handle, ino);
-        Some(handle)
-    }
-
     /// What its clock shows at a moment.
     fn time_at(&self, now: Micros) -> Micros {
         Micros((now.0 as i64 + now.0 as i64 * self.drift / 1_000_000) as u64)

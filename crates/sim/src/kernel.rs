@@ -271,13 +271,14 @@ impl Kernel {
     /// Whether a request in progress keeps an invalidation from being carried out.
     pub fn blocks(&self, invalidation: &Invalidation) -> bool {
         match invalidation {
-            Invalidation::Name { parent, .. } | Invalidation::Unhash { parent, .. } => self.is_busy(*parent),
+            Invalidation::Name { parent, .. }
+            | Invalidation::Unhash { parent, .. }
+            | Invalidation::Settled { parent, .. } => self.is_busy(*parent),
             Invalidation::Pages { ino } => self.pending.values().any(|pending| pending.pages == Some(*ino)),
             // A drop that is kept waiting goes on by itself.
             Invalidation::Renamed { .. }
             | Invalidation::Names {}
             | Invalidation::Drop { .. }
-            | Invalidation::Settled { .. }
             | Invalidation::Lull { .. }
             | Invalidation::Taken { .. }
             | Invalidation::Directory { .. }

@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub is_done: bool,
     pub since: Micros,
     pub request: Option<vfs::RequestId>,
+    /// What it was answered last, and where.
+    pub told: Option<(usize, vfs::RequestId)>,
     /// The request in progress may be interrupted.
     pub interruptible: bool,
     /// It has been.
@@ -198,6 +200,9 @@ impl Process {
             let is_clear = world.cluster.oldest_reply().is_none();
             match request.take() {
                 Some(ready) if is_clear && world.cluster.may_submit(node, &ready) => {
+                    if let Some((_, told)) = world.states[self.id].told.take().filter(|told| told.0 == node) {
+                        world.cluster.taken_in(node, told);
+                    }
                     Poll::Ready(world.cluster.submit(node, ready))
                 }
                 waiting => {
@@ -213,7 +218,7 @@ impl Process {
             None => Poll::Pending,
         })
         .await;
-        self.state(|s| (s.request, s.interrupted) = (None, false));
+        self.state(|s| (s.request, s.interrupted, s.told) = (None, false, Some((node, id))));
         reply
     }
 

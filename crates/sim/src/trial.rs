@@ -34,6 +34,7 @@ pub fn run_trial(seed: u64, trace: Trace) -> ProcessesRun {
         // In every fourth seed some 80 tokens for all nodes together.
         token_memory: [256 << 20, 16 << 10][usize::from(rng.usize(0..4) == 0)],
         limits: limits(seed),
+        may_be_late: true,
     };
     let steps = OPERATIONS_MIN.div_ceil(processes);
     let plan = plan(&mut rng, seed, (steps * processes) as u64);

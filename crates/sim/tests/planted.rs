@@ -15,6 +15,8 @@ enum Method {
     Troubles,
     /// Processes at once, seed after seed, while these die.
     Seeds(Deaths),
+    /// The same with kernels that take in answers late.
+    Late,
     /// Trials, seed after seed from this one on: some faults show as processes that wait, which takes long to simulate.
     Trials { from: u64 },
 }
@@ -35,18 +37,19 @@ const TABLE: &[(Planted, u32, Method)] = &[
     (Planted::GrantedAsItWas, 1, Method::Worlds { deaths: 0 }),
     (Planted::AnsweredEarly, 1, Method::Worlds { deaths: 0 }),
     (Planted::LeaseCutShort, 1, Method::Troubles),
-    (Planted::ForgetKeepsAttributes, 100, Method::Seeds(ALIVE)),
+    (Planted::ForgetKeepsAttributes, 40, Method::Seeds(ALIVE)),
     (Planted::ShippedBeforeTheLog, 100, Method::Seeds(ALIVE)),
     (Planted::SplitForgotten, 1, Method::Worlds { deaths: 0 }),
     (Planted::InodeNumberReused, 1_000, Method::Seeds(ALIVE)),
-    (Planted::StaleGrantTaken, 3, Method::Seeds(ALIVE)),
-    (Planted::SyncSkipped, 100, Method::Seeds(POWER)),
+    (Planted::StaleGrantTaken, 1, Method::Seeds(ALIVE)),
+    (Planted::SyncSkipped, 60, Method::Seeds(POWER)),
     (Planted::BatchAppliedTwice, 200, Method::Seeds(MASTERS)),
     (Planted::OrphanLost, 1, Method::Seeds(ALIVE)),
     (Planted::FenceLeftOpen, 1, Method::Trials { from: 200 }),
-    (Planted::LeaseUnchecked, 30, Method::Seeds(APART)),
+    (Planted::LeaseUnchecked, 20, Method::Seeds(APART)),
     (Planted::AnyDirectoryRemoved, 1, Method::Worlds { deaths: 0 }),
     (Planted::TurnMissesTheLast, 1, Method::Seeds(ALIVE)),
+    (Planted::SeenBeforeTakenIn, 40, Method::Late),
 ];
 
 const RUNS_MAX: u64 = 2_000;
@@ -57,7 +60,8 @@ fn find(method: &Method) -> Option<(String, u64, String)> {
     let (worlds, faults) = match method {
         Method::Worlds { deaths } => (worlds(), *deaths),
         Method::Troubles => (worlds_with_troubles(), 1),
-        Method::Seeds(deaths) => return find_by_seeds(0, |seed| processes(seed, *deaths)),
+        Method::Seeds(deaths) => return find_by_seeds(0, |seed| processes(seed, *deaths, false)),
+        Method::Late => return find_by_seeds(0, |seed| processes(seed, ALIVE, true)),
         Method::Trials { from } => return find_by_seeds(*from, |seed| drop(run_trial(seed, Trace::Off))),
     };
     let delays = if matches!(method, Method::Troubles) { 0 } else { 2 };
@@ -68,9 +72,9 @@ fn find(method: &Method) -> Option<(String, u64, String)> {
     })
 }
 
-fn processes(seed: u64, deaths: Deaths) {
+fn processes(seed: u64, deaths: Deaths, may_be_late: bool) {
     let may_break = deaths.pause_every + deaths.cut_every > 0;
-    let cluster = ClusterConfig { seed, nodes: 3, may_break, ..ClusterConfig::default() };
+    let cluster = ClusterConfig { seed, nodes: 3, may_break, may_be_late, ..ClusterConfig::default() };
     let plan = Vec::new();
     run_processes(ProcessesConfig { cluster, processes: 6, steps: 200, directories: 3, deaths, plan });
 }

@@ -42,6 +42,8 @@ pub enum Planted {
     AnyDirectoryRemoved,
     /// Master: a node that has its turn in a directory again is not told the last of what has changed there since.
     TurnMissesTheLast,
+    /// Node: what it has changed others see before its own kernel is done with the answer.
+    SeenBeforeTakenIn,
 }
 
 #[derive(Clone, Copy)]

@@ -135,6 +135,8 @@ impl Going {
 
     /// What is to be waited for in a directory before others see what it holds: one lock covers all of it.
     pub(crate) fn ask_in(&mut self, dir: Ino, now: Micros) -> Option<Invalidation> {
+        #[cfg(feature = "planted")]
+        self.list.retain(|_| !types::planted::strikes(types::planted::Planted::SeenBeforeTakenIn));
         self.end_old(now);
         let mut changes = self.list.iter_mut().filter(|change| change.parent == dir);
         let first = changes.next().map(Change::ask);
@@ -144,6 +146,8 @@ impl Going {
 
     /// What is to be waited for before another node's change of a name has happened.
     pub(crate) fn ask(&mut self, parent: Ino, name: &Name, now: Micros) -> Option<Invalidation> {
+        #[cfg(feature = "planted")]
+        self.list.retain(|_| !types::planted::strikes(types::planted::Planted::SeenBeforeTakenIn));
         self.end_old(now);
         let is_it = |change: &&mut Change| change.parent == parent && change.name == *name;
         self.list.iter_mut().find(is_it).map(Change::ask)

@@ -142,6 +142,7 @@ impl Cluster {
         node.jobs.clear();
         node.syncs.clear();
         node.replies.clear();
+        node.late.clear();
         node.kernel = Kernel::default();
     }
 

@@ -31,6 +31,8 @@ figures! {
     node_deaths, "deaths of nodes";
     power_losses, "losses of power";
     epochs_raised, "times that all names of a kernel ran out because one could not be taken back";
+    late_answers, "changes of names whose answers a kernel took in late";
+    waits_ended, "invalidations that waited no longer for a kernel to be done with a change of a name";
     late_writes, "stores through mappings written back while their pages were taken back";
     segments_deleted, "segments deleted";
     extents_copied, "extents that the cleaner had copied";

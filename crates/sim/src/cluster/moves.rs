@@ -205,7 +205,7 @@ impl Cluster {
     }
 
     /// Whether a node can do anything by its tokens now.
-    fn may_use(&self, index: usize) -> bool {
+    pub(super) fn may_use(&self, index: usize) -> bool {
         self.goes(index) && self.nodes[index].core.may_use_tokens(self.node_clock(index).now)
     }
 
