@@ -734,29 +734,26 @@ impl Shared {
 
     /// Brings the kernel to a later end, unless it has that, or was told of an earlier one since.
     fn raise_end(&self, end: LaterEnd) {
-        let LaterEnd { ino, from, to, generation, .. } = end;
+        let LaterEnd { ino, from, to, generation, otherwise, .. } = end;
+        let (is_due, mut is_raised) = (|| (self.hooks.is_due)(end), false);
         // An answer to a request that came before any of this would be dropped, and may tell of an earlier end.
-        if (self.hooks.is_due)(end) && !(self.hooks.reaches)(end) {
+        if is_due() && !(self.hooks.reaches)(end) {
             let begun = Instant::now();
             let pages = self.inval_pages(ino, PageSpan { start: from, end: to });
             self.count(InvalidationKind::InodePages, begun, &pages);
-            if (self.hooks.is_due)(end) {
+            is_raised = is_due();
+            if is_raised {
                 let begun = Instant::now();
                 let result = self.notify.raise_size(ino.0, to);
                 self.count(InvalidationKind::End, begun, &result);
-                if !(self.hooks.is_due)(end) {
-                    // A truncation was answered meanwhile, and may have been taken in before.
-                    let asker = Asker::Other;
-                    self.catch_up(Outdated {
-                        ino,
-                        generation,
-                        told: None,
-                        end: true,
-                        permissions: false,
-                        asker,
-                    });
-                }
             }
+        }
+        if !is_due() {
+            // A truncation was answered meanwhile, and may have been taken in before.
+            let asker = Asker::Other;
+            let undone = Outdated { ino, generation, told: None, end: true, permissions: false, asker };
+            let of = otherwise.or(Some(undone).filter(|_| is_raised));
+            of.into_iter().for_each(|of| self.catch_up(of));
         }
         (self.hooks.raised)(end);
     }

@@ -40,6 +40,8 @@ pub struct LaterEnd {
     pub to: u64,
     /// When the answer was made.
     pub since: Micros,
+    /// What to do if an earlier end is told meanwhile, for one who goes by the kernel's: to bring it to what there is.
+    pub otherwise: Option<Outdated>,
     /// How often the end had been told to be an earlier one by then.
     lowered: u32,
 }
@@ -260,7 +262,10 @@ impl Core {
             return None;
         }
         let (Bounds { sure: from, lowered, .. }, generation) = (bounds, end.generation);
-        Some(LaterEnd { ino, generation, from, to: attr.size, since: self.clock.now, lowered })
+        let told = Some(*attr);
+        let otherwise = Outdated { ino, generation, told, end: true, permissions: false, asker };
+        let otherwise = Some(otherwise).filter(|_| matches!(asker, Asker::Thread(_)));
+        Some(LaterEnd { ino, generation, from, to: attr.size, since: self.clock.now, otherwise, lowered })
     }
 
     /// Since when nobody else may have changed the content.
@@ -390,8 +395,16 @@ impl Core {
     /// Whether the kernel has what there is now, if that can be told.
     pub fn is_current(&mut self, of: Outdated, seen: Seen) -> Option<bool> {
         let is_behind = of.permissions && self.permissions_now(of.ino)? != seen.permissions;
-        let is_beyond = of.end && seen.end > self.end_now(of)?;
-        Some(!is_behind && !is_beyond)
+        Some(!is_behind && !(of.end && self.is_beyond(of, seen.end)?))
+    }
+
+    /// Whether the kernel has an end that it may not go on with: a later one than there is. Who goes by the kernel's end, and not by what he is told, must find
+    /// what he is told or what there is by then; not one of before he asked, though the file may have grown beyond that again.
+    fn is_beyond(&mut self, of: Outdated, end: u64) -> Option<bool> {
+        let now = self.end_now(of)?;
+        let goes_by_it = matches!(of.asker, Asker::Thread(_));
+        let is_of_before = goes_by_it && end != now && of.told.is_some_and(|told| end != told.size);
+        Some(end > now || is_of_before)
     }
 
     /// The kernel was seen to have this.

@@ -363,6 +363,34 @@ fn an_earlier_end_that_was_asked_for_is_the_one_to_bring_the_kernel_to() {
     assert_eq!((rig.core.end_now(met), rig.core.attr_now(met, None)), (None, None));
 }
 
+/// Goal: who goes by the kernel's end, as `lseek` does, does not find the one of before a truncation that was over when he asked, though the file has grown further since.
+#[test]
+fn an_end_of_before_an_earlier_one_is_not_current_when_there_is_a_later_one() {
+    let mut rig = Rig::new();
+    rig.open(OpenMode::default(), 10);
+    rig.give_content_back();
+    rig.core.end_moved(FILE, 100);
+    let tell = |rig: &mut Rig, size| {
+        rig.now = rig.now + Micros(1_000);
+        let asked = rig.ask(Request::GetAttr { ino: FILE });
+        while !rig.asked.is_empty() {
+            rig.answer(vec![grant_attr()], Some(size));
+        }
+        rig.reply_to(asked).unwrap()
+    };
+    let told = tell(&mut rig, 20);
+    let of = rig.core.outdated(&told).unwrap();
+    tell(&mut rig, 500);
+    let mut is_current = |asker, end| {
+        let seen = Seen { end, permissions: Permissions::default() };
+        rig.core.is_current(Outdated { asker, permissions: false, ..of }, seen).unwrap()
+    };
+    let ends = [10, 20, 100, 500, 501];
+    assert_eq!(ends.map(|end| is_current(Asker::Thread(7), end)), [false, true, false, true, false]);
+    let by_what_is_told = ends.map(|end| is_current(Asker::Other, end));
+    assert_eq!(by_what_is_told, [true, true, true, true, false]);
+}
+
 /// Goal: who may write through pages is told of an earlier end that another node made with its content at hand, so that the kernel can be brought to
 /// that end under the file's lock; and once only, as long as the kernel has no later end again. Method: a file open for writing and one open for appending, whose end the
 /// master tells while another node has the content.

@@ -1,6 +1,6 @@
 //! Answers that the kernel takes in late.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Mount};
 
 /// Goal: what a process is told while another one of its node changes that is not kept in place of what is so. Method: three threads look at a directory and a file, while a fourth sets
 /// extended attributes of the file, and makes and removes names in the directory; then nobody does anything, and what the kernel has is compared with what
@@ -178,9 +178,8 @@ fn what_another_node_has_seen_of_a_change_is_seen_where_it_is_made() {
             for other in 0..8 {
                 fs::write(b.path(&path(number, &format!("other{other}"))), "").expect("made");
             }
-            let is_there = |mount: &crate::lab::Mount, name| {
-                fs::symlink_metadata(mount.path(&path(number, name))).is_ok()
-            };
+            let is_there =
+                |mount: &Mount, name| fs::symlink_metadata(mount.path(&path(number, name))).is_ok();
             assert!(is_there(&b, "old") && !is_there(&b, "new"));
             begun.store(number + 1, Ordering::Release);
             let (name, will_be) = if number % 3 == 1 { ("new", true) } else { ("old", false) };
@@ -219,7 +218,7 @@ fn a_directory_that_nodes_make_by_turns_is_found_by_who_works_there() {
     let mounts = [lab.mount("a"), lab.mount("b")];
     fs::create_dir(mounts[0].path("p")).expect("made");
     let lost = std::thread::scope(|scope| {
-        let works = |mount: &crate::lab::Mount| {
+        let works = |mount: &Mount| {
             let dir = mount.path("p");
             let arguments = ["-c", WORKS, dir.to_str().expect("utf-8")];
             lab.run("python3", &arguments).expect_success().out.trim().parse::<u32>().expect("a count")
@@ -283,6 +282,73 @@ fn an_end_that_was_asked_for_before_a_truncation_does_not_come_back() {
     assert!(wrong.is_empty(), "{} of {ROUNDS}, the first {:?}", wrong.len(), wrong.first());
     drop(file);
     a.unmount(&lab);
+}
+
+/// Goal: `lseek` from the end finds one that the file has had since it was called. Method: two nodes cut and extend a file by turns, while at each, through an own descriptor for writing,
+/// somebody asks for the end so, and somebody else looks at the file.
+#[test]
+fn the_end_that_lseek_finds_is_one_since_it_was_called() {
+    let Some(lab) = Lab::new() else { return };
+    let mounts = ["a", "b", "c"].map(|name| lab.mount(name));
+    fs::write(mounts[0].path("f"), "").expect("made");
+    let open = |mount: &Mount| File::options().read(true).write(true).open(mount.path("f")).expect("opened");
+    let mut random = fastrand::Rng::with_seed(7);
+    // Each but once.
+    let mut lens: Vec<u64> = (1..=20_000).collect();
+    random.shuffle(&mut lens);
+    let until = Instant::now() + Duration::from_secs(8);
+    // How many changes have begun, and have ended.
+    let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let goes_on = || Instant::now() < until && begun.load(Ordering::SeqCst) < lens.len();
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let files = mounts.each_ref().map(open);
+            let mut random = fastrand::Rng::new();
+            for len in &lens {
+                if !goes_on() {
+                    break;
+                }
+                begun.fetch_add(1, Ordering::SeqCst);
+                files[random.usize(..3)].set_len(*len).expect("changed");
+                ended.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_micros(random.u64(..600)));
+            }
+            begun.store(lens.len(), Ordering::SeqCst);
+        });
+        let seekers = mounts.each_ref().map(|mount| {
+            let file = open(mount);
+            scope.spawn(|| {
+                let (mut file, mut wrong) = (file, Vec::new());
+                while goes_on() {
+                    let before = ended.load(Ordering::SeqCst);
+                    let end = file.seek(SeekFrom::End(0)).expect("told");
+                    let after = begun.load(Ordering::SeqCst).min(lens.len());
+                    let may_be = before == 0 || lens[before - 1..after].contains(&end);
+                    if !may_be {
+                        let at = lens.iter().position(|len| *len == end);
+                        wrong.push(format!("{end} of change {at:?} between {before} and {after}"));
+                    }
+                }
+                wrong
+            })
+        });
+        for mount in &mounts {
+            scope.spawn(|| {
+                let mut random = fastrand::Rng::new();
+                while goes_on() {
+                    fs::metadata(mount.path("f")).expect("told");
+                    std::thread::sleep(Duration::from_micros(random.u64(..500)));
+                }
+            });
+        }
+        seekers.into_iter().flat_map(|seeker| seeker.join().expect("it seeks")).collect()
+    });
+    let changes = ended.load(Ordering::SeqCst);
+    assert!(wrong.is_empty(), "{} beside {changes} changes: {:?}", wrong.len(), wrong.first());
+    assert!(changes > 100, "{changes} changes");
+    for mount in mounts {
+        mount.unmount(&lab);
+    }
 }
 
 const LONG: usize = 20_000;
