@@ -165,17 +165,19 @@ pub(super) fn end_waiting<D: Driver>(driver: &D, over: Vec<Over>) {
 /// A rename that finds one file under both names does nothing, and says that it has.
 fn note_found<D: Driver>(driver: &D, core: &Core, now: Micros, call: &mut Call, reply: &Reply) {
     let (found, thread) = (&driver.pending().found, call.pid());
-    let asked = Micros(now.0.saturating_sub(call.arrived().elapsed().as_micros() as u64));
+    let asked = |call: &Call| Micros(now.0.saturating_sub(call.arrived().elapsed().as_micros() as u64));
     match (call.kind(), reply) {
         (FuseKind::Rename, _) => found.renamed(thread),
         (FuseKind::Lookup, Reply::NoEntry(_)) => {
-            call.making.into_iter().for_each(|name| found.note_nothing(thread, name, (asked, now)));
+            if let Some(name) = call.making {
+                found.note_nothing(thread, name, (asked(call), now));
+            }
         }
         (FuseKind::Lookup, Reply::Entry(entry)) if entry.attr.kind != FileKind::Directory => {
             let Some(name) = call.making else { return };
             let have_run_out = |within: Micros| driver.invalidator().has_raised_within(within);
             let may_have = || core.may_have_old_name(entry.attr.ino, have_run_out);
-            let is_twice = found.note(thread, entry.attr.ino, name, (asked, now), may_have);
+            let is_twice = found.note(thread, entry.attr.ino, name, (asked(call), now), may_have);
             // Of one with several names it is nothing special.
             call.may_be_twice = is_twice && entry.attr.nlink == 1;
         }
