@@ -7,11 +7,11 @@ use obs::{FuseKind, Metrics, OperationKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use types::{Ino, Micros};
-use vfs::{Interrupt, RequestId, Shield};
+use vfs::{Interrupt, Request, RequestId, Shield};
 
 use crate::invalidate::Before;
 use crate::kind::kind_of;
-use crate::late::{Late, NameHash};
+use crate::late::{self, Late, NameHash};
 use crate::looks::Looks;
 use crate::refused::{Refused, Writer};
 use crate::reply::{Answer, Shape};
@@ -228,6 +228,14 @@ impl PendingTable {
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// A thread makes a request, which may become another in its second walk, or be no part of one.
+    pub(crate) fn walk_on(&self, thread: u32, request: Request) -> Request {
+        if !late::leads_on(&request) {
+            self.found.end_walk(thread);
+        }
+        self.late.second_walk(thread, request)
     }
 
     /// The thread that was told last that this has changed names.

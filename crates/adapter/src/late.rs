@@ -99,7 +99,7 @@ impl Told<Late> {
 }
 
 /// Whether the kernel may ask for it on its way along a path, to judge access or to follow a link.
-fn leads_on(request: &Request) -> bool {
+pub(crate) fn leads_on(request: &Request) -> bool {
     match request {
         Request::Lookup { .. }
         | Request::GetAttr { .. }

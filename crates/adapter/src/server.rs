@@ -175,7 +175,7 @@ impl<D: Driver + 'static> Handler for Server<D> {
             Translated::Ask(request, shape) => {
                 call.shape = shape;
                 call.making = NameHash::of(&request);
-                let request = driver.pending().late.second_walk(call.pid(), request);
+                let request = driver.pending().walk_on(call.pid(), request);
                 ask(driver, call, request, Thread::Reader);
             }
             Translated::Write(write) => self.write(call, write),

@@ -110,8 +110,8 @@ impl Found {
         Some(refusal.name)
     }
 
-    /// A thread goes on to rename: that was its second walk, if it was one.
-    fn end_walk(&self, thread: u32) {
+    /// A thread asks for what is no part of a walk: that was its second one, if it was one.
+    pub fn end_walk(&self, thread: u32) {
         self.refused.take(thread, |_| true);
     }
 
@@ -156,8 +156,9 @@ pub(crate) fn is_renaming(thread: u32) -> bool {
 
 /// A rename may wait in between, for others and for locks of the kernel.
 const JUST_NOW: Micros = Micros(10_000_000);
-/// Longest that a thread takes from the answer that it was refused to the names that it looks up once more, from one answer to the next question.
-const WALKS_WITHIN: Micros = Micros(100_000);
+/// Longest that a thread takes from the answer that it was refused to the names that it looks up once more, from one answer to the next question: it waits
+/// for the same. Whatever does not lead along a path is no part of that walk.
+const WALKS_WITHIN: Micros = JUST_NOW;
 /// Threads that rename at once.
 const SLOTS: usize = 256;
 
@@ -212,7 +213,7 @@ mod tests {
         assert!(!note(50, old, 5) && !note(50, new, 6), "it was refused that");
         assert!(note(51, old, 7), "that is another rename");
         found.refuse(7, new, at(7));
-        assert!(note(51, old, 200), "long after");
+        assert!(note(51, old, 10_008), "long after");
         // What its kernel had under the name was something else: it asks again.
         found.refuse(7, new, at(100));
         assert!(!note(50, old, 101) && !note(50, old, 102), "it was refused that");
@@ -223,8 +224,8 @@ mod tests {
         assert!(note(50, old, 109), "that is another rename");
         // It waits for each answer.
         found.refuse(7, new, at(100));
-        assert!(!found.note(7, Ino(50), old, (at(110), at(900)), || true), "it was refused that");
-        assert!(!found.note(7, Ino(51), new, (at(910), at(1800)), || true), "it was refused that");
+        assert!(!found.note(7, Ino(50), old, (at(9_000), at(18_000)), || true), "it was refused that");
+        assert!(!found.note(7, Ino(51), new, (at(27_000), at(36_000)), || true), "it was refused that");
         // Nothing is under the old name any more.
         found.refuse(7, new, at(200));
         found.note_nothing(7, old, (at(201), at(201)));
