@@ -28,7 +28,7 @@ pub struct Kernel {
     pub seats: BTreeMap<(Ino, Vec<u8>), Ino>,
     /// Directories that one of its processes removed or replaced, as it believes: it finds no name in them any more.
     pub dead: BTreeSet<Ino>,
-    /// Requests that the node has not answered, and what the kernel holds locked for them.
+    /// Requests that the node has not answered, or whose answers are yet to be taken in, and what the kernel holds locked for them.
     pub pending: BTreeMap<RequestId, Pending>,
 }
 
