@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use types::{Ino, Micros};
 use vfs::{Interrupt, Request, RequestId, Shield};
 
+use crate::changes::{Changer, Changes};
 use crate::invalidate::Before;
 use crate::kind::kind_of;
 use crate::late::{self, Late, NameHash};
@@ -214,7 +215,7 @@ pub struct PendingTable {
     /// Who took a name from which inode that has others, and when.
     pub(crate) removals: Told<(Ino, Micros)>,
     /// Whose change of names was answered last.
-    pub(crate) changes: Told<RequestId>,
+    pub(crate) changes: Changes,
     /// Who found what last.
     pub(crate) found: Found,
 }
@@ -238,9 +239,9 @@ impl PendingTable {
         self.late.second_walk(thread, request)
     }
 
-    /// The thread that was told last that this has changed names.
-    pub fn who_was_told(&self, id: RequestId) -> Option<u32> {
-        self.changes.who(id)
+    /// Where a change of names is that has taken effect.
+    pub fn changer(&self, id: RequestId) -> Option<Changer> {
+        self.changes.changer(id)
     }
 
     pub(crate) fn insert(&self, mut call: Call) {

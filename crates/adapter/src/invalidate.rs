@@ -46,6 +46,7 @@ pub use kernel::{KernelCache, Notify};
 
 use crate::caller::Caller;
 use crate::catch_up::holds_lock;
+use crate::changes::Changer;
 use drops::{PAGES_PATIENCE, PERHAPS_PATIENCE};
 
 /// Threads that invalidate. See the module for what it guarantees.
@@ -115,8 +116,8 @@ pub struct Hooks {
     pub catch_up: Box<dyn Fn(Outdated) -> bool + Send + Sync>,
     /// Gives the kernel a moment to take an answer on its way, with what it judges an inode by: its number and generation.
     pub taken: Box<dyn Fn(Ino, u32) + Send + Sync>,
-    /// The thread that was answered last that it has changed this name, if it has asked for nothing since.
-    pub changed: Box<dyn Fn(Ino, &Name) -> Option<u32> + Send + Sync>,
+    /// Where the last change of this name is; `None` if it is over, or not in sight.
+    pub changed: Box<dyn Fn(Ino, &Name) -> Option<Changer> + Send + Sync>,
     /// A lull of a directory has come: [`vfs::Core::lull_came`].
     pub lull: Box<dyn Fn(Ino, u16) + Send + Sync>,
     /// The pages of a file were taken back, or its end is to be raised: returns when nothing that lowers its end touches newer

@@ -17,6 +17,7 @@ mod call;
 mod caller;
 mod capability;
 mod catch_up;
+mod changes;
 mod convert;
 mod dir;
 mod disturbed;
@@ -39,6 +40,7 @@ mod written;
 
 pub use call::PendingTable;
 pub use catch_up::{Brought, CatchUp};
+pub use changes::Changer;
 pub use errno::{errno_of, xattr_errno_of};
 pub use invalidate::{Before, Config, Drops, Hooks, Invalidator, KernelCache, Notify};
 pub use server::{Driver, Server, Task, answer};

@@ -510,8 +510,12 @@ fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
         _ => None,
     };
     let answer = answer_of(driver, &call, reply);
-    noted::note_changed(driver, &call, &answer);
+    let (thread, id) = (call.pid(), call.id());
+    let changes_names = noted::note_changed(driver, &call, &answer);
     send(driver, call, answer);
+    if changes_names {
+        driver.pending().changes.note_out(thread, id);
+    }
     if let (Some(ino), Some(catch_up)) = (cut, driver.catch_up()) {
         catch_up.cut_told(ino);
     }

@@ -39,12 +39,20 @@ impl<T: Copy + PartialEq, K: PartialEq> Told<T, K> {
         self.last.lock().iter().find(|of| of.0 == thread).map(|of| of.1)
     }
 
-    /// Who was told of `what` last.
-    pub fn who(&self, what: T) -> Option<K>
+    /// Who was told last of what `is_it`, and what that is.
+    pub fn find(&self, is_it: impl Fn(T) -> bool) -> Option<(K, T)>
     where
         K: Copy,
     {
-        self.last.lock().iter().find(|of| of.1 == what).map(|of| of.0)
+        self.last.lock().iter().find(|of| is_it(of.1)).copied()
+    }
+
+    /// `thread`, if it was told of `what` last, was told of `other`.
+    pub fn replace(&self, thread: K, what: T, other: T) {
+        let mut last = self.last.lock();
+        if let Some(of) = last.iter_mut().rev().find(|of| of.0 == thread && of.1 == what) {
+            of.1 = other;
+        }
     }
 
     /// What `thread` was told last, if `is_it`. Once.

@@ -520,7 +520,7 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
         changed: Box::new(move |parent, name| {
             let shell = changed.upgrade()?;
             let by = shell.with_core(|core, _| core.changer_of(parent, name))?;
-            shell.pending.who_was_told(by)
+            shell.pending.changer(by)
         }),
         lull: Box::new(move |dir, number| {
             if let Some(shell) = lull.upgrade() {

@@ -13,6 +13,7 @@ use types::{Ino, Name};
 use super::starved::STARVED_MAX;
 use super::{Notify, Shared};
 use crate::caller::Caller;
+use crate::changes::Changer;
 
 impl Shared {
     /// The patience begins with the call: a busy machine may take its time to run the thread. Whether it is done.
@@ -44,9 +45,12 @@ impl Shared {
         let since = Instant::now();
         let mut had_run = None;
         while ended.recv_timeout(self.config.patience).is_err() && since.elapsed() < STARVED_MAX {
-            let Some(caller) = (self.hooks.changed)(parent, name).and_then(Caller::of_request) else {
-                return;
+            let caller = match (self.hooks.changed)(parent, name) {
+                Some(Changer::Unanswered) => continue,
+                Some(Changer::Thread(thread)) => Caller::of_request(thread),
+                None => None,
             };
+            let Some(caller) = caller else { return };
             let Some(has_run) = caller.time_run().filter(|_| caller.is_running()) else { return };
             if has_run > *had_run.get_or_insert(has_run) + TAKEN_IN_WITHIN {
                 return;

@@ -135,7 +135,7 @@ fn bench_for(
     config: Config,
     has_expire_only: bool,
     has_inc_epoch: bool,
-    changed: Box<dyn Fn(Ino, &Name) -> Option<u32> + Send + Sync>,
+    changed: Box<dyn Fn(Ino, &Name) -> Option<Changer> + Send + Sync>,
 ) -> Bench {
     let inner = Mutex::new(Inner::default());
     let (is_busy, told) = (AtomicBool::new(false), Condvar::new());
@@ -371,7 +371,7 @@ fn who_has_run_since_his_answer_is_not_waited_for_as_if_he_lacked_a_processor() 
             std::hint::spin_loop();
         }
     });
-    let changed = move |_, _: &Name| Some(thread.load(Ordering::Relaxed));
+    let changed = move |_, _: &Name| Some(Changer::Thread(thread.load(Ordering::Relaxed)));
     let bench = bench_for(patience(Duration::from_millis(20)), true, true, Box::new(changed));
     bench.kernel.block("expire 1 a");
     let of = Name::new(b"a").unwrap();
@@ -379,6 +379,26 @@ fn who_has_run_since_his_answer_is_not_waited_for_as_if_he_lacked_a_processor() 
     bench.expect_done(1);
     is_over.store(true, Ordering::Relaxed);
     runs.join().unwrap();
+    bench.kernel.unblock("expire 1 a");
+    bench.expect_begun(&["expire 1 a"]);
+}
+
+#[test]
+fn a_change_whose_answer_is_not_out_is_waited_for() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let times = Arc::clone(&asked);
+    let changed = move |_, _: &Name| match times.fetch_add(1, Ordering::Relaxed) {
+        0..3 => Some(Changer::Unanswered),
+        _ => None,
+    };
+    let bench = bench_for(patience(AT_ONCE), true, true, Box::new(changed));
+    bench.kernel.block("expire 1 a");
+    let of = Name::new(b"a").unwrap();
+    let since = Instant::now();
+    bench.invalidator.submit(1, vec![Invalidation::Settled { parent: Ino(1), name: of }]);
+    bench.expect_done(1);
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(asked == 4 || since.elapsed() >= starved::STARVED_MAX, "asked {asked} times");
     bench.kernel.unblock("expire 1 a");
     bench.expect_begun(&["expire 1 a"]);
 }

@@ -109,8 +109,8 @@ fn note_named<D: Driver>(driver: &D, now: Micros, call: &Call, reply: &Reply) {
     }
 }
 
-/// Whoever is told that he has changed names takes that in before he asks for anything else.
-pub(super) fn note_changed<D: Driver>(driver: &D, call: &Call, answer: &Answer) {
+/// Whoever is told that he has changed names takes that in before he asks for anything else. Whether this is such an answer.
+pub(super) fn note_changed<D: Driver>(driver: &D, call: &Call, answer: &Answer) -> bool {
     let changes_names = match call.kind() {
         FuseKind::Mknod
         | FuseKind::Mkdir
@@ -122,9 +122,9 @@ pub(super) fn note_changed<D: Driver>(driver: &D, call: &Call, answer: &Answer) 
         | FuseKind::Rename => true,
         _ => false,
     };
-    if changes_names && call.pid() != 0 && !matches!(answer, Answer::Error(_)) {
-        driver.pending().changes.note(call.pid(), call.id());
-    }
+    let is_it = changes_names && !matches!(answer, Answer::Error(_));
+    is_it.then(|| driver.pending().changes.note(call.pid(), call.id()));
+    is_it
 }
 
 /// A thread asks for something: it has taken in what it was answered last, a name that it was given, or that some have changed.
@@ -136,7 +136,7 @@ pub(super) fn take_in<D: Driver>(driver: &D, call: &Call) {
         return;
     }
     let (pending, thread) = (driver.pending(), call.pid());
-    let (change, removal) = (pending.changes.take(thread, |_| true), pending.removals.take(thread, |_| true));
+    let (change, removal) = (pending.changes.take(thread), pending.removals.take(thread, |_| true));
     if change.is_some() || removal.is_some() {
         let over = driver.with_core(|core, _| {
             removal.into_iter().for_each(|removal| core.removal_taken_in(removal));
