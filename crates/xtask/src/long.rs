@@ -1,8 +1,12 @@
 //! `cargo xtask fuzz`, `cargo xtask sim` and `cargo xtask long`: the long forms of tests whose short forms `cargo test` runs.
 
+mod bursts;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use bursts::Bursts;
 
 /// One long form.
 struct Long {
@@ -12,15 +16,18 @@ struct Long {
     /// What cargo is told.
     cargo: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
+    /// Whether something of a higher priority takes all processors beside it, for a while again and again.
+    is_starved: bool,
 }
 
 const ALL: &[Long] = &[
-    Long { name: "fuzz", minutes: 13, cargo: &FUZZ, environment: &[] },
+    Long { name: "fuzz", minutes: 13, cargo: &FUZZ, environment: &[], is_starved: false },
     Long {
         name: "sim",
         minutes: 20,
         cargo: &["test", "--release", "-p", "holdfast-sim", "--test", "processes", "--test", "differential"],
         environment: &[("HOLDFAST_SEEDS", "2000")],
+        is_starved: false,
     },
     Long {
         name: "trials",
@@ -38,30 +45,35 @@ const ALL: &[Long] = &[
             "5000",
         ],
         environment: &[],
+        is_starved: false,
     },
     Long {
         name: "power-engine",
         minutes: 10,
         cargo: &["test", "-p", "holdfast-kv-fjall", "--test", "power", "--", "--ignored", "--nocapture"],
         environment: &[("HOLDFAST_CRASHES", "5000")],
+        is_starved: false,
     },
     Long {
         name: "power-volume",
         minutes: 10,
         cargo: &["test", "-p", "holdfast-node", "--test", "power", "--", "--nocapture"],
         environment: &[("HOLDFAST_CRASHES", "5000")],
+        is_starved: false,
     },
     Long {
         name: "damage",
         minutes: 4,
         cargo: &["test", "-p", "holdfast-node", "--test", "damage", "--", "--nocapture"],
         environment: &[("HOLDFAST_DAMAGE", "all")],
+        is_starved: false,
     },
     Long {
         name: "differ",
         minutes: 50,
         cargo: &["test", "--release", "-p", "holdfast", "--test", "differ", "--", "--nocapture"],
         environment: &[("HOLDFAST_STEPS", "20000"), ("HOLDFAST_SEEDS", "50")],
+        is_starved: false,
     },
     Long {
         name: "pairs",
@@ -79,6 +91,7 @@ const ALL: &[Long] = &[
             "--nocapture",
         ],
         environment: &[("HOLDFAST_STEPS", "2000"), ("HOLDFAST_SEEDS", "5")],
+        is_starved: false,
     },
     Long {
         name: "names",
@@ -96,12 +109,14 @@ const ALL: &[Long] = &[
             "--nocapture",
         ],
         environment: &[("HOLDFAST_STEPS", "1500"), ("HOLDFAST_SEEDS", "5")],
+        is_starved: false,
     },
     Long {
         name: "locks",
         minutes: 6,
         cargo: &["test", "--release", "-p", "holdfast", "--test", "locks", "--", "--nocapture"],
         environment: &[("HOLDFAST_LOCKS_SECONDS", "300")],
+        is_starved: false,
     },
     Long {
         name: "kills",
@@ -119,12 +134,21 @@ const ALL: &[Long] = &[
             "half_an_hour",
         ],
         environment: &[],
+        is_starved: false,
     },
     Long {
         name: "many-files",
         minutes: 3,
         cargo: &["test", "--release", "-p", "holdfast", "--test", "many_files", "--", "--nocapture"],
         environment: &[("HOLDFAST_KILLS_FILES", "1000000")],
+        is_starved: false,
+    },
+    Long {
+        name: "starved",
+        minutes: 6,
+        cargo: &["test", "-p", "holdfast", "--test", "mounts"],
+        environment: &[],
+        is_starved: true,
     },
 ];
 
@@ -152,7 +176,9 @@ pub fn run(words: &[&str]) -> Result<(), String> {
     for long in ALL.iter().filter(|long| words.is_empty() || words.contains(&long.name)) {
         println!("== {}, about {} min", long.name, long.minutes);
         let began = Instant::now();
+        let bursts = if long.is_starved { Some(Bursts::begin()?) } else { None };
         let result = cargo(long.cargo, long.environment);
+        drop(bursts);
         rows.push((long.name, began.elapsed(), result));
     }
     println!("{:<20} {:>8}  result", "long form", "minutes");
