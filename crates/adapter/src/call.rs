@@ -13,6 +13,7 @@ use crate::changes::{Changer, Changes};
 use crate::invalidate::Before;
 use crate::kind::kind_of;
 use crate::late::{self, Late, NameHash};
+use crate::listings::Listings;
 use crate::looks::Looks;
 use crate::refused::{Refused, Writer};
 use crate::reply::{Answer, Shape};
@@ -216,6 +217,8 @@ pub struct PendingTable {
     pub(crate) removals: Told<(Ino, Micros)>,
     /// Whose change of names was answered last.
     pub(crate) changes: Changes,
+    /// Who lists which directories.
+    pub(crate) listings: Listings,
     /// Who found what last.
     pub(crate) found: Found,
 }

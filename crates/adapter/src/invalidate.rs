@@ -78,6 +78,8 @@ pub struct Before {
     pub raise: Option<LaterEnd>,
     /// It must not have pages of what was changed behind its page cache.
     pub shield: Option<Shield>,
+    /// It must not have what is kept of a listing of this directory.
+    pub listing: Option<Ino>,
     /// It must have of an inode what there is.
     pub catch_up: Option<Outdated>,
 }
@@ -85,7 +87,8 @@ pub struct Before {
 impl Before {
     /// Whether it may be answered as it is.
     pub fn is_nothing(&self) -> bool {
-        self.drop.is_none() && self.raise.is_none() && self.shield.is_none() && self.catch_up.is_none()
+        let Self { drop, raise, shield, listing, catch_up } = self;
+        drop.is_none() && raise.is_none() && shield.is_none() && listing.is_none() && catch_up.is_none()
     }
 }
 
@@ -203,7 +206,7 @@ impl Invalidator {
 
     /// Sees to what comes before an answer, then calls `then`. Never blocks.
     pub fn prepare(&self, before: Before, then: Box<dyn FnOnce() + Send>) {
-        let Before { drop, raise, shield, catch_up } = before;
+        let Before { drop, raise, shield, listing, catch_up } = before;
         let drop = drop.map(|(parent, name)| Step::Order(Invalidation::Drop { parent, name }));
         // First: having taken an earlier end, the kernel zeroes the rest of its page.
         let raise = raise.into_iter().flat_map(|end| [Step::Lowered(end.ino), Step::End(end)]);
@@ -211,7 +214,9 @@ impl Invalidator {
             let Shield { ino, offset, len, .. } = shield;
             [Step::Range { ino, offset, len }, Step::Unshielded(shield)]
         });
-        let steps = drop.into_iter().chain(raise).chain(shield).chain(catch_up.map(Step::CatchUp)).collect();
+        let listing = listing.map(|ino| Step::Order(Invalidation::Directory { ino }));
+        let catch_up = catch_up.map(Step::CatchUp);
+        let steps = drop.into_iter().chain(raise).chain(shield).chain(listing).chain(catch_up).collect();
         self.shared.submit(steps, Done::Call(Some(then)));
     }
 

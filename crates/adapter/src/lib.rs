@@ -27,6 +27,7 @@ mod invalidate;
 mod kind;
 mod late;
 mod linux;
+mod listings;
 mod looks;
 mod read;
 mod refused;

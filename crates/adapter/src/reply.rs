@@ -55,6 +55,13 @@ pub enum Shape {
     /// (`fuse_do_setattr` in linux:fs/fuse/dir.c). Until then it writes no page of the file back, so nothing that waits
     /// for a page may come before the answer.
     Truncate,
+    /// READDIR, READDIRPLUS: an answer without entries tells of the end.
+    List {
+        /// The directory.
+        dir: Ino,
+        /// Whether it is not the beginning.
+        goes_on: bool,
+    },
     /// READ: less than this many bytes tell the kernel of the end of the file.
     Read {
         /// The file.

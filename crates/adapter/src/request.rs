@@ -158,11 +158,11 @@ fn try_translate<'a>(
         Operation::Fsync { .. } | Operation::Fsyncdir { .. } => (Request::Fsync { ino }, Shape::Plain),
         Operation::Readdir { offset, size, open_flags, .. } => {
             let (sink, noatime) = (Box::new(DirPacker::plain(size)), open_flags & linux::O_NOATIME != 0);
-            (Request::ReadDir { ino, after: offset, plus: false, noatime, sink }, Shape::Plain)
+            (Request::ReadDir { ino, after: offset, plus: false, noatime, sink }, list(ino, offset))
         }
         Operation::Readdirplus { offset, size, open_flags, .. } => {
             let (sink, noatime) = (Box::new(DirPacker::plus(size)), open_flags & linux::O_NOATIME != 0);
-            (Request::ReadDir { ino, after: offset, plus: true, noatime, sink }, Shape::Plain)
+            (Request::ReadDir { ino, after: offset, plus: true, noatime, sink }, list(ino, offset))
         }
         Operation::Statfs => (Request::StatFs, Shape::Plain),
         Operation::Getxattr { name, size } => get_xattr(ino, name, size),
@@ -286,6 +286,10 @@ fn lookup(ino: Ino, name: &OsStr) -> (Request, Shape) {
         b".." => (Request::Parent { ino }, Shape::Plain),
         name => (Request::Lookup { parent: ino, name: name.into() }, Shape::Lookup),
     }
+}
+
+fn list(dir: Ino, offset: u64) -> Shape {
+    Shape::List { dir, goes_on: offset > 0 }
 }
 
 /// The kernel names a handle where it goes by the end itself, for a read behind the one that it has or a seek to it

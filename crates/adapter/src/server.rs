@@ -511,6 +511,11 @@ fn finish<D: Driver>(driver: &D, mut call: Call, reply: Reply) {
     };
     let answer = answer_of(driver, &call, reply);
     let (thread, id) = (call.pid(), call.id());
+    if let (Shape::List { dir, .. }, Answer::Dir(buffer)) = (call.shape, &answer)
+        && buffer.as_bytes().is_empty()
+    {
+        driver.pending().listings.end(thread, dir);
+    }
     let changes_names = noted::note_changed(driver, &call, &answer);
     send(driver, call, answer);
     if changes_names {

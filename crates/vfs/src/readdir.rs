@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use meta::{COOKIE_DOT, COOKIE_DOTDOT, Cookie, FileKind, FsError};
 use obs::OperationKind;
-use types::{Ino, Micros, Name};
+use types::{Ino, Micros, Name, Timespec};
 
 use crate::cache::{CachedEntry, KernelHas};
 use crate::core::Core;
@@ -70,6 +70,11 @@ impl Core {
         }
         self.note_listing(dir, noatime);
         Ok(self.end_readdir(dir, request))
+    }
+
+    /// When a directory, or what is in it, changed last, if it is here; each change of a name has another time.
+    pub fn last_change_of(&self, dir: Ino) -> Option<Timespec> {
+        Some(self.cache.dirs.get(&dir)?.inode.attr.ctime)
     }
 
     fn note_listing(&mut self, dir: Ino, noatime: bool) {

@@ -325,9 +325,12 @@ fn directories() {
     };
     for (open_flags, noatime) in [(0, false), (linux::O_NOATIME, true)] {
         let plain = asked(Operation::Readdir { fh: 0, offset: 6, size: 100, open_flags });
-        assert_eq!((dir(plain.0), plain.1), ((PARENT, 6, false, noatime), Shape::Plain));
+        let shape = Shape::List { dir: PARENT, goes_on: true };
+        assert_eq!((dir(plain.0), plain.1), ((PARENT, 6, false, noatime), shape));
         let plus = asked(Operation::Readdirplus { fh: 0, offset: 6, size: 100, open_flags });
-        assert_eq!((dir(plus.0), plus.1), ((PARENT, 6, true, noatime), Shape::Plain));
+        assert_eq!((dir(plus.0), plus.1), ((PARENT, 6, true, noatime), shape));
+        let first = asked(Operation::Readdir { fh: 0, offset: 0, size: 100, open_flags });
+        assert_eq!(first.1, Shape::List { dir: PARENT, goes_on: false });
     }
     assert_asks(Operation::Statfs, Request::StatFs, Shape::Plain);
 }

@@ -66,10 +66,21 @@ pub(super) fn note_answer<D: Driver>(
                 catch_up: outdated.filter(may_wait),
                 raise: core.later_end(reply, Asker::Thread(call.pid())),
                 shield: None,
+                listing: listing_before(core, driver, call, reply),
             };
             call.set_before(before);
         }
     }
+}
+
+/// A listing that goes on leaves nothing from before a change to others.
+fn listing_before<D: Driver>(core: &Core, driver: &D, call: &Call, reply: &Reply) -> Option<Ino> {
+    let (Shape::List { dir, goes_on }, Reply::Dir(_)) = (call.shape, reply) else { return None };
+    let (listings, thread, of) = (&driver.pending().listings, call.pid(), core.last_change_of(dir));
+    if !goes_on {
+        listings.begin(thread, dir, of);
+    }
+    (goes_on && listings.is_of_before(thread, dir, of)).then_some(dir)
 }
 
 /// What an answer tells others of may be changed before they take it in, and what it changes they may have been told of before.

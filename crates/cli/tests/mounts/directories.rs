@@ -256,3 +256,67 @@ fn directories_that_are_renamed_over_each_other_are_entered() {
 }
 
 const SWAPS: usize = 150;
+
+/// What one getdents64 tells, into a buffer of so many bytes.
+fn told_at_once(dir: &File, bytes: usize) -> Vec<String> {
+    let mut buffer = vec![MaybeUninit::uninit(); bytes];
+    let mut entries = RawDir::new(dir, &mut buffer);
+    let mut names = Vec::new();
+    while let Some(entry) = entries.next() {
+        names.push(entry.expect("listed").file_name().to_str().expect("a name of ours").to_owned());
+        if entries.is_buffer_empty() {
+            break;
+        }
+    }
+    names
+}
+
+fn told_of_the_rest(dir: &File, bytes: usize) -> Vec<String> {
+    std::iter::repeat_with(|| told_at_once(dir, bytes))
+        .take_while(|names| !names.is_empty())
+        .flatten()
+        .collect()
+}
+
+/// Goal: a listing that begins after a name has gone does not show it, though another one that began before comes to its end meanwhile, with which the kernel
+/// would go on. Method: listings of two threads, begun and ended in that order, of directories that nobody has listed before.
+#[test]
+fn a_listing_does_not_go_on_in_one_from_before_a_change() {
+    let Some(lab) = Lab::new() else { return };
+    let a = lab.mount("a");
+    for (round, is_renamed) in [false, true].into_iter().enumerate() {
+        let path = a.path(&format!("dir{round}"));
+        fs::create_dir(&path).expect("made");
+        (0..NAMES).for_each(|n| drop(File::create(path.join(format!("name{n}"))).expect("made")));
+        let before = File::open(&path).expect("opened");
+        let first = told_at_once(&before, 32 << 10);
+        let gone = first.last().expect("many").clone();
+        match is_renamed {
+            true => fs::rename(path.join(&gone), a.path("elsewhere")).expect("renamed"),
+            false => fs::remove_file(path.join(&gone)).expect("removed"),
+        }
+        let (begun, is_ended) = (Barrier::new(2), Barrier::new(2));
+        let shown = std::thread::scope(|scope| {
+            let after = scope.spawn(|| {
+                let after = File::open(&path).expect("opened");
+                let mut names = told_at_once(&after, 1_000);
+                assert!(!names.is_empty() && !names.contains(&gone), "it comes later");
+                begun.wait();
+                is_ended.wait();
+                names.extend(told_of_the_rest(&after, 1_000));
+                names
+            });
+            begun.wait();
+            told_of_the_rest(&before, 32 << 10);
+            is_ended.wait();
+            after.join().expect("it ends")
+        });
+        assert!(!shown.contains(&gone), "{gone} of {path:?}");
+        let of_now = told_of_the_rest(&File::open(&path).expect("opened"), 32 << 10);
+        assert_eq!((shown.len(), of_now.len()), (NAMES + 1, NAMES + 1), "{path:?}");
+    }
+    a.unmount(&lab);
+}
+
+/// More than fit into one request.
+const NAMES: usize = 1_000;
