@@ -73,14 +73,15 @@ pub(super) fn note_answer<D: Driver>(
     }
 }
 
-/// A listing that goes on leaves nothing from before a change to others.
+/// Nobody is left what somebody else was told of a directory before a change.
 fn listing_before<D: Driver>(core: &Core, driver: &D, call: &Call, reply: &Reply) -> Option<Ino> {
     let (Shape::List { dir, goes_on }, Reply::Dir(_)) = (call.shape, reply) else { return None };
     let (listings, thread, of) = (&driver.pending().listings, call.pid(), core.last_change_of(dir));
-    if !goes_on {
-        listings.begin(thread, dir, of);
-    }
-    (goes_on && listings.is_of_before(thread, dir, of)).then_some(dir)
+    let is_to_go = match goes_on {
+        false => listings.begin(thread, dir, of),
+        true => listings.is_of_before(thread, dir, of),
+    };
+    is_to_go.then_some(dir)
 }
 
 /// What an answer tells others of may be changed before they take it in, and what it changes they may have been told of before.
@@ -147,6 +148,7 @@ pub(super) fn take_in<D: Driver>(driver: &D, call: &Call) {
         return;
     }
     let (pending, thread) = (driver.pending(), call.pid());
+    pending.listings.take_in(thread);
     let (change, removal) = (pending.changes.take(thread), pending.removals.take(thread, |_| true));
     if change.is_some() || removal.is_some() {
         let over = driver.with_core(|core, _| {
