@@ -119,8 +119,8 @@ pub struct Hooks {
     pub catch_up: Box<dyn Fn(Outdated) -> bool + Send + Sync>,
     /// Gives the kernel a moment to take an answer on its way, with what it judges an inode by: its number and generation.
     pub taken: Box<dyn Fn(Ino, u32) + Send + Sync>,
-    /// Where the last change of this name is; `None` if it is over, or not in sight.
-    pub changed: Box<dyn Fn(Ino, &Name) -> Option<Changer> + Send + Sync>,
+    /// Where the change is that a job waits for; `None` if it is over, or not in sight.
+    pub changed: Box<dyn Fn(u64) -> Option<Changer> + Send + Sync>,
     /// A lull of a directory has come: [`vfs::Core::lull_came`].
     pub lull: Box<dyn Fn(Ino, u16) + Send + Sync>,
     /// The pages of a file were taken back, or its end is to be raised: returns when nothing that lowers its end touches newer
@@ -176,7 +176,7 @@ impl Invalidator {
         if list.len() <= AT_ONCE_MAX && list.iter().all(is_instant) && !self.shared.state.lock().is_shut_down
         {
             // Another thread takes longer to wake.
-            list.into_iter().for_each(|invalidation| self.shared.perform(&Step::Order(invalidation)));
+            list.into_iter().for_each(|invalidation| self.shared.perform(&Step::Order(invalidation), None));
             return self.shared.report(Done::Job(job));
         }
         let steps = list.into_iter().map(Step::Order).collect();
@@ -186,7 +186,7 @@ impl Invalidator {
     /// Takes attributes back, those that are under way included. Waits for nothing: the inode must be one that the kernel is
     /// asking about.
     pub fn outdate(&self, ino: Ino) {
-        self.shared.perform(&Step::Order(Invalidation::Attr { ino }));
+        self.shared.perform(&Step::Order(Invalidation::Attr { ino }), None);
     }
 
     /// Nobody is on his way to a name any more: a job that waits for that alone goes on.
@@ -633,7 +633,7 @@ impl Shared {
         job: Job,
         kind: CallKind,
     ) -> Option<Job> {
-        let (steps, next) = (Arc::clone(&job.steps), job.next);
+        let (steps, next, number) = (Arc::clone(&job.steps), job.next, job.core_number());
         let id = state.next_call;
         state.next_call += 1;
         let since = Instant::now();
@@ -648,7 +648,7 @@ impl Shared {
         });
         self.call_watcher(state);
 
-        MutexGuard::unlocked(state, || self.perform(&steps[next]));
+        MutexGuard::unlocked(state, || self.perform(&steps[next], number));
 
         let index = state.calls.iter().position(|call| call.id == id)?;
         let Call { mut job, left_behind, .. } = state.calls.swap_remove(index);
@@ -669,8 +669,8 @@ impl Shared {
         job
     }
 
-    /// Makes the call of a step. What the kernel does not have, or refuses to drop, is done.
-    fn perform(self: &Arc<Self>, step: &Step) {
+    /// Makes the call of a step, of what the core knows as this job. What the kernel does not have, or refuses to drop, is done.
+    fn perform(self: &Arc<Self>, step: &Step, job: Option<u64>) {
         let notify = &*self.notify;
         let begun = Instant::now();
         let (kind, result) = match step {
@@ -722,7 +722,7 @@ impl Shared {
             }
             // Who has the name by now may rely on it: it is not dropped.
             Step::Order(Invalidation::Settled { parent, name }) => {
-                return self.settle(*parent, name);
+                return self.settle(*parent, name, job);
             }
             Step::Order(Invalidation::Lull { dir, name, number }) => {
                 let lull = lulls::Lull { dir: *dir, name: name.clone(), number: *number };

@@ -272,7 +272,7 @@ impl Node {
             reaches: Box::new(|_| false),
             catch_up: Box::new(|_| true),
             taken: Box::new(|_, _| ()),
-            changed: Box::new(|_, _| None),
+            changed: Box::new(|_| None),
             lull: Box::new(|_, _| ()),
             lowered: Box::new(|_| ()),
             unshielded: Box::new(|_| ()),

@@ -517,9 +517,9 @@ fn hooks(shell: &Arc<Shell>, mount: &Arc<Mount>) -> Hooks {
                 });
             }
         }),
-        changed: Box::new(move |parent, name| {
+        changed: Box::new(move |job| {
             let shell = changed.upgrade()?;
-            let by = shell.with_core(|core, _| core.changer_of(parent, name))?;
+            let by = shell.with_core(|core, _| core.changer_for(job))?;
             shell.pending.changer(by)
         }),
         lull: Box::new(move |dir, number| {

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::judged::QUIET;
 use crate::outputs::Invalidation;
 use crate::request::{Request, RequestId};
+use crate::wait::{Parked, WaitKey};
 
 /// Names that change, oldest first.
 #[derive(Debug, Default)]
@@ -181,10 +182,14 @@ impl Core {
         self.cache.going.end(|change| change.by == id);
     }
 
-    /// The request that changed this name, if it is not known that the kernel is done with that.
-    pub fn changer_of(&self, parent: Ino, name: &Name) -> Option<RequestId> {
-        let mut changes = self.cache.going.list.iter().rev();
-        changes.find(|change| change.parent == parent && change.name == *name).map(|change| change.by)
+    /// The request whose change an invalidation waits for, if it is not known that the kernel is done with that. Not one that came later, nor one that waits
+    /// for more than its outcome: these may be waiting for the invalidation.
+    pub fn changer_for(&self, job: u64) -> Option<RequestId> {
+        let by = self.cache.going.list.iter().find(|change| change.asked_by == Some(job))?.by;
+        match self.parked.get(&by) {
+            None | Some(Parked { key: WaitKey::Ship(_), .. }) => Some(by),
+            Some(_) => None,
+        }
     }
 
     /// Steps that invalidations need not take, or wait for, any more. Once.

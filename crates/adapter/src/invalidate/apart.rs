@@ -28,7 +28,7 @@ impl Shared {
 
     /// Waits until the kernel is done with what it does of a name, which is asked for again then. Not for long: who holds the directory may be waiting for the
     /// job that waits here; only for a thread that has been answered and had no processor since.
-    pub(super) fn settle(self: &Arc<Self>, parent: Ino, name: &Name) {
+    pub(super) fn settle(self: &Arc<Self>, parent: Ino, name: &Name, job: Option<u64>) {
         let kind = match self.notify.has_expire_only() {
             true => InvalidationKind::EntryExpire,
             false => InvalidationKind::EntryDelete,
@@ -45,7 +45,7 @@ impl Shared {
         let since = Instant::now();
         let mut had_run = None;
         while ended.recv_timeout(self.config.patience).is_err() && since.elapsed() < STARVED_MAX {
-            let caller = match (self.hooks.changed)(parent, name) {
+            let caller = match job.and_then(|job| (self.hooks.changed)(job)) {
                 Some(Changer::Unanswered) => continue,
                 Some(Changer::Thread(thread)) => Caller::of_request(thread),
                 None => None,

@@ -8,9 +8,17 @@ use vfs::{Invalidation, Over, OverStep};
 use super::{Call, Done, Job, Shared, State, Step};
 
 impl Job {
+    /// What the core knows it by.
+    pub(super) fn core_number(&self) -> Option<u64> {
+        match self.done {
+            Done::Job(number) => Some(number),
+            Done::Call(_) | Done::Answer(..) => None,
+        }
+    }
+
     /// Whether the core knows it by this number.
     fn is(&self, number: u64) -> bool {
-        matches!(self.done, Done::Job(of) if of == number)
+        self.core_number() == Some(number)
     }
 
     /// These steps need not be taken any more. Whether the next one is among them.

@@ -128,14 +128,14 @@ fn bench(config: Config) -> Bench {
 }
 
 fn bench_with(config: Config, has_expire_only: bool, has_inc_epoch: bool) -> Bench {
-    bench_for(config, has_expire_only, has_inc_epoch, Box::new(|_, _| None))
+    bench_for(config, has_expire_only, has_inc_epoch, Box::new(|_| None))
 }
 
 fn bench_for(
     config: Config,
     has_expire_only: bool,
     has_inc_epoch: bool,
-    changed: Box<dyn Fn(Ino, &Name) -> Option<Changer> + Send + Sync>,
+    changed: Box<dyn Fn(u64) -> Option<Changer> + Send + Sync>,
 ) -> Bench {
     let inner = Mutex::new(Inner::default());
     let (is_busy, told) = (AtomicBool::new(false), Condvar::new());
@@ -371,7 +371,7 @@ fn who_has_run_since_his_answer_is_not_waited_for_as_if_he_lacked_a_processor() 
             std::hint::spin_loop();
         }
     });
-    let changed = move |_, _: &Name| Some(Changer::Thread(thread.load(Ordering::Relaxed)));
+    let changed = move |_| Some(Changer::Thread(thread.load(Ordering::Relaxed)));
     let bench = bench_for(patience(Duration::from_millis(20)), true, true, Box::new(changed));
     bench.kernel.block("expire 1 a");
     let of = Name::new(b"a").unwrap();
@@ -387,7 +387,7 @@ fn who_has_run_since_his_answer_is_not_waited_for_as_if_he_lacked_a_processor() 
 fn a_change_whose_answer_is_not_out_is_waited_for() {
     let asked = Arc::new(AtomicU32::new(0));
     let times = Arc::clone(&asked);
-    let changed = move |_, _: &Name| match times.fetch_add(1, Ordering::Relaxed) {
+    let changed = move |_| match times.fetch_add(1, Ordering::Relaxed) {
         0..3 => Some(Changer::Unanswered),
         _ => None,
     };
