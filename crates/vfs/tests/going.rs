@@ -6,7 +6,7 @@
 mod common;
 
 use common::{CLOCK, attr, create, member, root_acquired, root_grant};
-use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind};
+use meta::{Change, Child, Cookie, CookieKey, Dirent, FileKind, Inode, Op, OpReply};
 use types::{Ino, LockMode, Micros, Name, ResourceId};
 use vfs::{Clock, Core, Invalidation, Output, Over, OverStep, Reply, Request, RequestId};
 use wire::{FromMaster, GrantData, ToMaster};
@@ -107,6 +107,55 @@ fn a_thread_that_goes_on_is_not_waited_for() {
     }
 }
 
+/// Goal: an invalidation knows whose change it waits for, as long as that waits for nothing but its outcome: for more it may be waiting because of the invalidation. Method: a file
+/// that the master makes for this node, and another node moves elsewhere before this one is told that it is made.
+#[test]
+fn a_change_that_waits_for_more_than_its_outcome_is_not_waited_for() {
+    let mut core = member();
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"other"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+    let (sent, _) = outputs(&mut core);
+    for message in sent {
+        let ToMaster::Acquire { request, .. } = message else { continue };
+        let mut grant = root_grant();
+        grant.mode = LockMode::Pr;
+        let grants = vec![grant];
+        core.handle_message(
+            CLOCK,
+            FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None },
+        );
+    }
+    assert!(core.submit(CLOCK, RequestId(2), create("f")).is_none());
+    let (sent, _) = outputs(&mut core);
+    let ship = sent.into_iter().find_map(|message| match message {
+        ToMaster::Ship { seq, op: Op::Create { new, .. }, .. } => Some((seq, new.ino)),
+        _ => None,
+    });
+    let (seq, ino) = ship.expect("the root is shared");
+    let inode = Inode { attr: attr(FileKind::File), content: common::content(0) };
+    let entry = Dirent { name: name("f"), ino, child: Child::Covered { inode: inode.into() } };
+    let changes = vec![Change::PutEntry { parent: Ino::ROOT, cookie: cookie("f"), entry }];
+    core.handle_message(CLOCK, FromMaster::Changed { seq, changes });
+    outputs(&mut core);
+    let gone = Change::DeleteEntry { parent: Ino::ROOT, cookie: cookie("f"), name: name("f") };
+    let changes = vec![gone];
+    core.handle_message(LATER, FromMaster::Forget { seq: 7, changes, removed: Vec::new() });
+    let (_, taken_back) = outputs(&mut core);
+    let is_waiting = |(_, list): &&(u64, Vec<Invalidation>)| list.contains(&settled("f"));
+    let (job, _) = taken_back.iter().find(is_waiting).expect("it waits");
+    assert_eq!(core.changer_for(*job), Some(RequestId(2)));
+    assert_eq!(core.changer_for(*job + 1), None);
+
+    let result = Ok(OpReply::Inode { ino });
+    core.handle_message(
+        LATER,
+        FromMaster::Shipped { seq, result, changes: Vec::new(), grants: Vec::new(), seen: 0 },
+    );
+    let (sent, _) = outputs(&mut core);
+    assert!(sent.iter().any(|message| matches!(message, ToMaster::Acquire { .. })), "it waits: {sent:?}");
+    assert_eq!(core.changer_for(*job), None);
+}
+
 /// Goal: two nodes that make and remove one name by turns do not wait for one another's kernels in a circle: each request here holds the lock that the removal of the name
 /// from the kernel needs. Method: another node removes a name, and this one makes it anew before the name is taken back.
 #[test]
@@ -120,7 +169,7 @@ fn a_name_that_is_made_anew_needs_no_taking_back() {
         let mut grant = root_grant();
         grant.mode = LockMode::Pr;
         if let GrantData::Directory { listing, .. } = &mut grant.data {
-            let inode = meta::Inode { attr: attr(FileKind::File), content: common::content(0) };
+            let inode = Inode { attr: attr(FileKind::File), content: common::content(0) };
             let child = Child::Covered { inode: std::sync::Arc::new(inode) };
             listing.entries.push((cookie("f"), Dirent { name: name("f"), ino: FILE, child }));
         }
