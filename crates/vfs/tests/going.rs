@@ -59,6 +59,27 @@ fn maker() -> Core {
     core
 }
 
+/// A core that holds the root in PR, with these entries, and has looked for one there by request 1.
+fn sharer(entries: Vec<(Cookie, Dirent)>) -> Core {
+    let mut core = member();
+    let look = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
+    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
+    let (sent, _) = outputs(&mut core);
+    let asked = sent.iter().find_map(|message| match message {
+        ToMaster::Acquire { request, .. } => Some(*request),
+        _ => None,
+    });
+    let mut grant = root_grant();
+    grant.mode = LockMode::Pr;
+    if let GrantData::Directory { listing, .. } = &mut grant.data {
+        listing.entries.extend(entries);
+    }
+    let (request, grants) = (asked.expect("the root is asked for"), vec![grant]);
+    core.handle_message(CLOCK, FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None });
+    outputs(&mut core);
+    core
+}
+
 fn share_root(core: &mut Core) -> (Vec<ToMaster>, Vec<(u64, Vec<Invalidation>)>) {
     let list = vec![(ResourceId::dir(Ino::ROOT), LockMode::Pr)];
     core.handle_message(LATER, FromMaster::Revoke { list, speculative: false });
@@ -111,20 +132,7 @@ fn a_thread_that_goes_on_is_not_waited_for() {
 /// that the master makes for this node, and another node moves elsewhere before this one is told that it is made.
 #[test]
 fn a_change_that_waits_for_more_than_its_outcome_is_not_waited_for() {
-    let mut core = member();
-    let look = Request::Lookup { parent: Ino::ROOT, name: b"other"[..].into() };
-    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
-    let (sent, _) = outputs(&mut core);
-    for message in sent {
-        let ToMaster::Acquire { request, .. } = message else { continue };
-        let mut grant = root_grant();
-        grant.mode = LockMode::Pr;
-        let grants = vec![grant];
-        core.handle_message(
-            CLOCK,
-            FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None },
-        );
-    }
+    let mut core = sharer(Vec::new());
     assert!(core.submit(CLOCK, RequestId(2), create("f")).is_none());
     let (sent, _) = outputs(&mut core);
     let ship = sent.into_iter().find_map(|message| match message {
@@ -160,26 +168,9 @@ fn a_change_that_waits_for_more_than_its_outcome_is_not_waited_for() {
 /// from the kernel needs. Method: another node removes a name, and this one makes it anew before the name is taken back.
 #[test]
 fn a_name_that_is_made_anew_needs_no_taking_back() {
-    let mut core = member();
-    let look = Request::Lookup { parent: Ino::ROOT, name: b"f"[..].into() };
-    assert!(core.submit(CLOCK, RequestId(1), look).is_none());
-    let (sent, _) = outputs(&mut core);
-    for message in sent {
-        let ToMaster::Acquire { request, .. } = message else { continue };
-        let mut grant = root_grant();
-        grant.mode = LockMode::Pr;
-        if let GrantData::Directory { listing, .. } = &mut grant.data {
-            let inode = Inode { attr: attr(FileKind::File), content: common::content(0) };
-            let child = Child::Covered { inode: std::sync::Arc::new(inode) };
-            listing.entries.push((cookie("f"), Dirent { name: name("f"), ino: FILE, child }));
-        }
-        let grants = vec![grant];
-        core.handle_message(
-            CLOCK,
-            FromMaster::Acquired { request, error: None, grants, seen: 0, glimpse: None },
-        );
-    }
-    outputs(&mut core);
+    let inode = Inode { attr: attr(FileKind::File), content: common::content(0) };
+    let entry = Dirent { name: name("f"), ino: FILE, child: Child::Covered { inode: inode.into() } };
+    let mut core = sharer(vec![(cookie("f"), entry)]);
     let changes = vec![Change::DeleteEntry { parent: Ino::ROOT, cookie: cookie("f"), name: name("f") }];
     core.handle_message(LATER, FromMaster::Forget { seq: 7, changes, removed: vec![FILE] });
     let (sent, taken_back) = outputs(&mut core);
