@@ -38,8 +38,8 @@ impl Stream {
         self.thread == thread && self.dir == dir
     }
 
-    fn is_over(&self) -> bool {
-        self.ended.is_some_and(|at| at.elapsed() >= TAKEN_IN_WITHIN)
+    fn is_over(&self, now: Instant) -> bool {
+        self.ended.is_some_and(|at| now.saturating_duration_since(at) >= TAKEN_IN_WITHIN)
     }
 
     fn is_of(&self, time: Option<Timespec>) -> bool {
@@ -51,7 +51,8 @@ impl Listings {
     /// `thread` is told the beginning of a directory that has changed last at `of`. Whether it would go on in one of before whose end is on its way.
     pub fn begin(&self, thread: u32, dir: Ino, of: Option<Timespec>) -> bool {
         let mut streams = self.streams.lock();
-        streams.retain(|stream| !stream.is(thread, dir) && !stream.is_over());
+        let now = Instant::now();
+        streams.retain(|stream| !stream.is(thread, dir) && !stream.is_over(now));
         if streams.len() >= LEN_MAX {
             streams.pop_front();
         }
@@ -89,8 +90,14 @@ impl Listings {
         if self.ended.load(Ordering::Relaxed) == 0 {
             return;
         }
+        self.forget(thread, Instant::now());
+    }
+
+    /// Also those of threads that ask for nothing any more, so that soon nobody else looks for his own.
+    fn forget(&self, thread: u32, now: Instant) {
         let mut streams = self.streams.lock();
-        streams.retain(|stream| stream.ended.is_none() || stream.thread != thread);
+        let is_own = |stream: &Stream| stream.ended.is_some() && stream.thread == thread;
+        streams.retain(|stream| !is_own(stream) && !stream.is_over(now));
         self.count_ended(&streams);
     }
 
@@ -141,6 +148,16 @@ mod tests {
         assert!(listings.begin(2, DIR, at(11)) || since.elapsed() >= TAKEN_IN_WITHIN);
         listings.take_in(1);
         assert!(!listings.begin(2, DIR, at(11)));
+    }
+
+    #[test]
+    fn an_end_of_a_thread_that_asks_for_nothing_costs_others_nothing_for_long() {
+        let listings = Listings::default();
+        listings.begin(1, DIR, at(10));
+        listings.end(1, DIR);
+        listings.begin(2, DIR, at(10));
+        listings.forget(3, Instant::now() + TAKEN_IN_WITHIN);
+        assert_eq!((listings.ended.load(Ordering::Relaxed), listings.streams.lock().len()), (0, 1));
     }
 
     #[test]
